@@ -1,4 +1,4 @@
-//! Any bytes are calls of a sleeper, compared with an exact model after each.
+//! Any bytes are calls of a pool whose children sleep, compared with an exact model after each.
 #![no_main]
 
 #[path = "../../extensions/sleep/tests/sleep/model.rs"]

@@ -160,6 +160,8 @@ pub(crate) enum BackendState {
 pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
     fn ticks(&self) -> &Ticks;
     fn ticks_mut(&mut self) -> &mut Ticks;
+    /// Bytes of live blocks without physical memory.
+    fn asleep(&self) -> u64;
 }
 
 /// The [shared store](crate::heap::store::depot) of idle blocks.

@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use vrampool::errors::Cause;
-use vrampool::{Backend, Error, Pool, Shortage, SizeClasses};
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Error, Pool, Shortage, SizeClasses, Source};
 
 #[test]
 fn what_threads_keep_of_another_pool_serves_a_request_that_waits() {
@@ -108,4 +109,37 @@ fn a_request_within_its_share_is_served_beside_one_that_waits() {
         }
         drop(live);
     });
+}
+
+/// It counts again once it is awake.
+#[test]
+fn memory_that_falls_asleep_makes_room_for_a_request_that_waits() {
+    const MIB: u64 = 1 << 20;
+    let device = HostDevice::builder().memory_limit(1 << 30).build();
+    if !vrampool_test_support::has_virtual_memory(&device) {
+        return;
+    }
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).source(Source::Virtual).limit(32 * MIB).build().expect("a pool");
+    let [one, other] = ["one", "other"].map(|name| pool.child(name).build().expect("a pool"));
+    let (block, arena) = (one.allocate(20 * MIB, &stream).expect("memory"), one.arena().expect("virtual"));
+    let awake = thread::scope(|scope| {
+        let waiting = scope.spawn(|| other.allocate_timeout(20 * MIB, &stream, Duration::from_secs(60)));
+        while other.waiting_requests() == 0 {
+            thread::yield_now();
+        }
+        let detaching = arena.detach(Duration::ZERO).expect("no region").expect("attached");
+        assert_eq!(detaching.unmap().expect("no fault").commit(|_| {}), 20 * MIB);
+        waiting.join().expect("no panic").expect("room")
+    });
+    // It is asleep, whether or not there is room.
+    for bytes in [MIB, 20 * MIB] {
+        assert!(matches!(one.allocate(bytes, &stream), Err(Error::Asleep { .. })));
+    }
+    assert!(arena.attach().is_err_and(|error| error.is_out_of_memory()));
+    assert!(other.allocate(8 * MIB, &stream).is_ok(), "a wake that failed takes nothing");
+    drop(awake);
+    pool.trim().expect("no fault");
+    assert_eq!(arena.attach().expect("room").expect("detached").commit(), 20 * MIB);
+    assert!(other.allocate(20 * MIB, &stream).is_err() && block.on(&stream).is_ok());
 }

@@ -705,8 +705,8 @@ vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
 /* --------------------------------------------------------------------------------------------------- sleep and wake --- */
 
 /* Memory sleeps by tag, in pools with source=virtual; for others these functions return VRAMPOOL_ERROR_UNSUPPORTED. During a sleep
- * the device has its physical memory back and blocks keep their addresses; they must not be used, but may be freed. A
- * sleep or a wake applies to all tags that it names or to none. What is kept sleeps before what is discarded: a failed
+ * the device has its physical memory back, and blocks keep their addresses and count against no limit; they must not be used, but
+ * may be freed. A sleep or a wake applies to all tags that it names or to none. What is kept sleeps before what is discarded: a failed
  * sleep leaves contents to keep unchanged, and only a device failure while discarding may lose some contents to discard.
  * */
 

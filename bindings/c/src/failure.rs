@@ -148,7 +148,7 @@ impl From<vrampool_sleep::Error> for Failure {
             Error::Arena(error) => return error.into(),
             // Its text says whose memory.
             Error::HostMemory { .. } => Status::OUT_OF_MEMORY,
-            Error::UnknownTag { .. } | Error::UnknownLevel { .. } => Status::INVALID_ARGUMENT,
+            Error::UnknownTag { .. } => Status::INVALID_ARGUMENT,
             Error::Busy => Status::BUSY,
             _ => Status::CONFIGURATION,
         };

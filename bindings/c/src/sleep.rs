@@ -105,7 +105,11 @@ impl CPool {
         let asleep: Vec<_> = self.tags().into_iter().filter(asleep).collect();
         let wake = || wake_all(asleep.iter().filter_map(|tagged| tagged.arena.as_ref()), on_progress);
         let woken = match wake() {
-            Err(_) if self.trim(0) > 0 => wake(),
+            Err(error) if error.is_out_of_memory() => {
+                // What it releases of arenas it does not count.
+                self.trim(0);
+                wake()
+            }
             outcome => outcome,
         };
         asleep.iter().for_each(|tagged| tagged.note_state());
@@ -212,6 +216,22 @@ mod tests {
             }
         }
         assert!(failures > 0, "nothing was tried");
+    }
+
+    /// What is asleep takes none of the limit, and free memory of other tags makes room for a wake.
+    #[test]
+    fn the_limit_is_of_awake_memory() {
+        let options = "device=host; host_capacity=128MiB; source=virtual; limit=32MiB";
+        let pool = CPool::new(0, Options::parse(options).expect("good")).expect("a pool");
+        let stream = pool.home.find(0).expect("the null stream");
+        let [one, other] = ["one", "other"].map(|tag| pool.tagged_or_new(tag).expect("a tag"));
+        let _asleep = one.pool.allocate(20 << 20, &stream).expect("memory");
+        let _ = pool.fall_asleep(&["one"], |tag| (tag == "one").then_some(Offload::Pinned), &|_| ());
+        let awake = other.pool.allocate(20 << 20, &stream).expect("memory");
+        assert!(pool.wake(None, &|_| ()).is_err(), "both are more than the limit");
+        drop(awake);
+        let _ = pool.wake(None, &|_| ()).expect("awake");
+        assert!(other.pool.allocate(20 << 20, &stream).is_err());
     }
 
     /// A pool that cannot sleep has none of these metrics.

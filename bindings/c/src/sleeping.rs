@@ -1,4 +1,4 @@
-//! The sleeps and wakes of a pool, and its memory by tag, in metrics: those of a sleeper.
+//! The sleeps and wakes of a pool, and its memory by tag, in metrics.
 
 use crate::pool::CPool;
 use std::sync::{Arc, Weak};

@@ -24,11 +24,11 @@ const OF_POOLS: &str = "A pool's statistics, all its tags together, from `Pool.s
     threads use the pool. Peaks of several tags are added. Caps are each tag's, `limit_bytes` is that of all tags
     together; an unset cap is `vrampool.UNLIMITED`.";
 
-/// The figures of metrics, of a pool, of a broker, and of a sleeper.
+/// The figures of metrics, of a pool, of a broker, and of memory that sleeps.
 fn exported() -> [Vec<&'static Figure>; 3] {
     let of_brokers = [BrokerStats::table(), ClientStats::table()].concat();
-    let of_sleepers = [SleepUsage::table(), SleepCounts::table(), TagUsage::table()].concat();
-    [METRICS.clone(), of_brokers, of_sleepers]
+    let of_sleep = [SleepUsage::table(), SleepCounts::table(), TagUsage::table()].concat();
+    [METRICS.clone(), of_brokers, of_sleep]
         .map(|figures| figures.into_iter().filter(|figure| figure.is_exported()).collect())
 }
 

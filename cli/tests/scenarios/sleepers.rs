@@ -1,10 +1,12 @@
 //! Memory that sleeps.
 
 use crate::stage::{MIB, Scene, Stage, allocate};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Pool, SizeClasses};
-use vrampool_sleep::{SleepBuffer, Sleeper, Wake};
+use vrampool::telemetry::{Observed, Owner, OwnerFigures, Watch};
+use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
+use vrampool_sleep::{Offload, SleepArena, SleepCounts, figures_of};
 
 pub(crate) const SCENES: &[Scene] = &[
     Scene::new("k_sleeps_every_7_s", &[], sleeps),
@@ -12,45 +14,112 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene::new("k_sleeps_fail", &["SleepFailing"], sleeps_fail),
 ];
 
-type Sleeping = (HostDevice, Sleeper<HostDevice>, SleepBuffer<HostDevice>);
+/// A tag that is named after its scenario.
+struct Sleeping {
+    name: &'static str,
+    tag: Pool<HostDevice>,
+    arena: SleepArena<HostDevice>,
+    counts: Mutex<SleepCounts>,
+}
 
-/// A sleeper with 32 MiB on a device of 64; `None` without virtual memory.
-fn sleeper(stage: &Stage) -> Option<Sleeping> {
-    let (device, stream, _) = stage.device(64 * MIB);
+impl Sleeping {
+    fn sleep(&self) -> bool {
+        let slept = self.arena.sleep(Offload::Pinned);
+        self.counts.lock().expect("no panic").count_sleep(&slept);
+        slept.is_ok()
+    }
+
+    fn wake(&self) -> bool {
+        let woken = self.arena.wake();
+        self.counts.lock().expect("no panic").count_wake(&woken);
+        woken.is_ok()
+    }
+}
+
+struct Exported(Arc<Sleeping>);
+
+impl Owner for Exported {
+    type Device = HostDevice;
+
+    const LABEL: &'static str = "sleeper";
+
+    fn name(&self) -> &str {
+        self.0.name
+    }
+
+    fn device(&self) -> &HostDevice {
+        self.0.tag.device()
+    }
+
+    fn figures(&self) -> OwnerFigures {
+        figures_of([("weights", &self.0.arena)], &self.0.counts.lock().expect("no panic"))
+    }
+
+    fn watch(&self) -> impl Watch + 'static {
+        Watched(Arc::downgrade(&self.0))
+    }
+}
+
+struct Watched(Weak<Sleeping>);
+
+impl Watch for Watched {
+    fn observe(&mut self) -> Observed {
+        match self.0.upgrade() {
+            Some(sleeping) => Observed::There(Exported(sleeping).figures(), None),
+            None => Observed::Ended(None),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    fn place(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+}
+
+/// A tag with 32 MiB on a device of 64; `None` without virtual memory.
+fn sleeping(stage: &Stage) -> Option<(Exported, Buffer<HostDevice>)> {
+    let (device, stream, builder) = stage.device(64 * MIB);
     if !vrampool_test_support::has_virtual_memory(&device) {
         return None;
     }
-    let sleeper = Sleeper::builder(&device).name(stage.name).build().expect("a sleeper");
-    let weights = sleeper.allocate_tagged(32 * MIB, "weights", &stream).expect("memory");
-    Some((device, sleeper, weights))
+    let pool = builder.source(Source::Virtual).addresses_stay(true).build().expect("a pool");
+    let tag = pool.child("weights").build().expect("a pool");
+    let arena = SleepArena::new(tag.arena().expect("virtual").clone());
+    let weights = tag.allocate(32 * MIB, &stream).expect("memory");
+    let sleeping = Sleeping { name: stage.name, tag, arena, counts: Mutex::default() };
+    Some((Exported(Arc::new(sleeping)), weights))
 }
 
 fn sleeps(stage: &Stage) {
-    let Some((_device, sleeper, _weights)) = sleeper(stage) else { return };
-    let _process = stage.serve().and(&sleeper);
+    let Some((exported, _weights)) = sleeping(stage) else { return };
+    let _process = stage.serve().and(&exported);
     while stage.seconds(7) {
-        let _ = sleeper.sleep(&["weights"]).expect("a sleep");
+        assert!(exported.0.sleep());
         stage.seconds(1);
-        let _ = sleeper.wake_up(Wake::All).expect("a wake");
+        assert!(exported.0.wake());
     }
 }
 
 /// A pool of the same process took the memory meanwhile.
 fn wakes_fail(stage: &Stage) {
-    let Some((device, sleeper, _weights)) = sleeper(stage) else { return };
-    let _process = stage.serve().and(&sleeper);
-    let _ = sleeper.sleep(&["weights"]).expect("a sleep");
+    let Some((exported, _weights)) = sleeping(stage) else { return };
+    let _process = stage.serve().and(&exported);
+    assert!(exported.0.sleep());
+    let device = exported.device();
     let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).size_classes(SizeClasses::EXACT).build().expect("a pool");
+    let pool = Pool::builder(device).size_classes(SizeClasses::EXACT).build().expect("a pool");
     let _taken = allocate(&pool, &stream, &[48 * MIB]);
-    stage.every(Duration::from_secs(1), || assert!(sleeper.wake_up(Wake::All).is_err()));
+    stage.every(Duration::from_secs(1), || assert!(!exported.0.wake()));
 }
 
 /// Work has a region of a block.
 fn sleeps_fail(stage: &Stage) {
-    let Some((device, sleeper, weights)) = sleeper(stage) else { return };
-    let _process = stage.serve().and(&sleeper);
-    let stream = device.create_stream().expect("a stream");
+    let Some((exported, weights)) = sleeping(stage) else { return };
+    let _process = stage.serve().and(&exported);
+    let stream = exported.device().create_stream().expect("a stream");
     let _region = weights.on(&stream).expect("a region");
-    stage.every(Duration::from_secs(1), || assert!(sleeper.sleep(&["weights"]).is_err()));
+    stage.every(Duration::from_secs(1), || assert!(!exported.0.sleep()));
 }

@@ -1,22 +1,14 @@
 //! Errors of sleep and wake.
 
 use vrampool::BackendError;
-use vrampool::backend::DeviceId;
 
-/// The error of a sleep, a wake, or the construction of a sleeper. A call that fails has changed nothing.
+/// The error of a sleep or a wake. A call that fails has changed nothing.
 ///
 /// ```
-/// # use vrampool::{Backend, host::HostDevice};
-/// # use vrampool_sleep::{Error, Sleeper};
-/// # fn main() -> Result<(), Error> {
-/// # let device = HostDevice::new();
-/// # if device.virtual_memory().is_none() { return Ok(()) }
-/// let sleeper = Sleeper::new(&device)?;
-/// let error = sleeper.sleep(&["weigths"]).unwrap_err();
+/// # use vrampool_sleep::{Error, check_tags};
+/// let error = check_tags(&["weigths"], [].into_iter()).unwrap_err();
 /// assert!(matches!(&error, Error::UnknownTag { tag, .. } if tag == "weigths"));
 /// assert!(error.to_string().contains("use one of cudagraph, default, kv_cache, runtime, weights"));
-/// # Ok(())
-/// # }
 /// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -34,7 +26,7 @@ pub enum Error {
         /// The requested bytes of host memory.
         requested_bytes: u64,
     },
-    /// A tag that does not exist: nothing was allocated under it, and it is no tag of vLLM's levels.
+    /// A tag that does not exist: nothing was allocated under it, and it is none that programs have by custom.
     #[error("nothing was ever allocated under the tag `{tag}`; use one of {}", known.join(", "))]
     #[non_exhaustive]
     UnknownTag {
@@ -42,35 +34,6 @@ pub enum Error {
         tag: String,
         /// All tags that exist.
         known: Vec<String>,
-    },
-    /// A level that does not exist.
-    #[error("there is no sleep level {level}; use 0 (pause), 1 (keep the weights) or 2 (discard them)")]
-    #[non_exhaustive]
-    UnknownLevel {
-        /// The level.
-        level: u8,
-    },
-    /// A device without virtual memory.
-    #[error(
-        "device {device} has no virtual memory, by which sleeping blocks keep their addresses; choose a device that \
-         has, or drop the buffers and allocate them again"
-    )]
-    #[non_exhaustive]
-    NoVirtualMemory {
-        /// The device.
-        device: DeviceId,
-    },
-    /// A limit that no block could keep to.
-    #[error(
-        "the limit of {limit_bytes} bytes has no room for one piece of {granularity_bytes} bytes, in which the device \
-         maps memory; raise it"
-    )]
-    #[non_exhaustive]
-    Limit {
-        /// The limit, bytes.
-        limit_bytes: u64,
-        /// The device's granularity, bytes.
-        granularity_bytes: u64,
     },
     /// A sleep or a wake within a [callback for the progress](crate::is_reporting) of another one.
     #[error(

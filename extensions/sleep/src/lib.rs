@@ -1,59 +1,56 @@
-//! Memory that sleeps by tag, like vLLM's `CuMemAllocator`, on devices with virtual memory.
+//! Memory that sleeps, as that of vLLM's `CuMemAllocator`, on devices with virtual memory.
 //!
 //! A server that shares a GPU releases its model between two bursts of work and restores it quickly, with all
-//! addresses that graphs and kernels use. A [`Sleeper`] allocates memory under tags (`weights`, `kv_cache`).
-//! A sleep copies the blocks of some tags to the host and discards the contents of the others. A wake
-//! restores all tags, or some.
+//! addresses that graphs and kernels use. The sleep of a [`SleepArena`] copies the contents of its blocks to the host, or
+//! discards them, and returns all physical memory to the device. A wake restores it. [`sleep_all`] and [`wake_all`]
+//! change several arenas, all of them or none.
 //!
-//! A [`SleepArena`] does the same for one arena, [`sleep_all`] and [`wake_all`] for several.
+//! A tag (`weights`, `kv_cache`) is a [child](vrampool::Pool::child) of a pool over virtual memory. Its arena sleeps, and
+//! the limits of the pool bound what is awake. [Trim](vrampool::Pool::trim) the pool before a sleep, because idle memory
+//! sleeps too; and before a wake that was refused is repeated.
 //!
-//! * `sleeper`, `shared`, `builder`: tags, their common limit, allocation;
-//! * `change`: sleep, discard and wake of tags; `level`: the tags that a level keeps;
-//! * `tag`: the tag that a thread allocates under;
-//! * `buffer`: a block; `callbacks`: calls for each block;
-//! * `several`: sleep and wake of several arenas, all of them or none; `arena`: of one;
+//! * `arena`: sleep and wake of an arena; `several`: of several, all of them or none;
+//! * `tag`: tags by name; `usage`: their figures;
 //! * `backups`: contents in host memory; `copies`: copies there and back, pipelined over two streams; `host_copy`: a
 //!   piece of that memory; `released`: releases it;
-//! * `offload`, `progress`, `reports`, `usage`, `error`: parameters, results, figures, errors.
+//! * `offload`, `progress`, `reports`, `error`: parameters, results, errors.
 //!
 //! Guarantees:
 //!
-//! * **All or nothing.** A sleep or a wake that fails leaves every tag unchanged, with all contents. (Only if
-//!   the device fails again while the change is undone is a tag left asleep. No contents are lost then, and
+//! * **All or nothing.** A sleep or a wake that fails leaves every arena unchanged, with all contents. (Only if
+//!   the device fails again while the change is undone is an arena left asleep. No contents are lost then, and
 //!   the next wake works.)
-//! * **Stable addresses.** A block keeps its address, asleep and awake. A device without virtual memory
-//!   (OpenCL, wgpu) cannot keep it, and is refused when the sleeper is built.
+//! * **Stable addresses.** A block keeps its address, asleep and awake. A pool on a device without virtual memory
+//!   (OpenCL, wgpu) has no arena that sleeps.
 //! * **Synchronisation.** A sleep waits for all work that uses the memory, and fails while a region of it
 //!   exists.
-//! * **No use while asleep.** Allocation under a sleeping tag and access to its blocks return
+//! * **No use while asleep.** Requests to a sleeping arena and access to its blocks return
 //!   [`vrampool::Error::Asleep`]. Dropping them is allowed.
 //!
-//! Not included from vLLM are its registry of backends, which the type parameter replaces, and levels that
-//! know a module's parameters: levels here only choose tags.
-//!
 //! ```
-//! use vrampool::{Backend, host::HostDevice};
-//! use vrampool_sleep::{Sleeper, Wake};
+//! use std::time::Duration;
+//! use vrampool::{Backend, Pool, Source, host::HostDevice};
+//! use vrampool_sleep::{Offload, SleepArena, sleep_all, wake_all};
 //!
 //! # fn main() -> Result<(), vrampool_sleep::Error> {
 //! let device = HostDevice::new();
 //! # if device.virtual_memory().is_none() { return Ok(()) }
 //! let stream = device.create_stream()?;
-//! let sleeper = Sleeper::new(&device)?;
-//! let mut weights = {
-//!     let _scope = sleeper.tag("weights");
-//!     sleeper.allocate(4 << 20, &stream)?
-//! };
-//! let cache = sleeper.allocate_tagged(8 << 20, "kv_cache", &stream)?;
-//! weights.write(&[7; 100], &stream)?;
-//! let report = sleeper.sleep(&["weights"])?;
+//! let pool = Pool::builder(&device).source(Source::Virtual).addresses_stay(true).build()?;
+//! let (weights, cache) = (pool.child("weights").build()?, pool.child("kv_cache").build()?);
+//! let [weights_arena, cache_arena] =
+//!     [&weights, &cache].map(|tag| SleepArena::new(tag.arena().expect("its source is virtual").clone()));
+//! let mut model = weights.allocate(4 << 20, &stream)?;
+//! let block = cache.allocate(8 << 20, &stream)?;
+//! model.write(&[7; 100], &stream)?;
+//! let arenas = [("weights", &weights_arena, Offload::Pinned), ("kv_cache", &cache_arena, Offload::Discard)];
+//! let report = sleep_all(arenas, Duration::ZERO, &|_| ())?;
 //! assert_eq!((report.copied_bytes, report.discarded_bytes), (4 << 20, 8 << 20));
-//! assert_eq!(sleeper.usage().mapped_bytes, 0);
-//! sleeper.wake_up(Wake::Tags(&["weights"]))?;
+//! wake_all([&weights_arena], &|_| ())?;
 //! let mut bytes = [0; 100];
-//! weights.read(&mut bytes, &stream)?;
+//! model.read(&mut bytes, &stream)?;
 //! assert_eq!(bytes, [7; 100]);
-//! assert!(cache.on(&stream).is_err(), "still asleep");
+//! assert!(block.on(&stream).is_err(), "still asleep");
 //! # Ok(())
 //! # }
 //! ```
@@ -65,40 +62,26 @@
 
 mod arena;
 mod backups;
-mod buffer;
-mod builder;
-mod callbacks;
-mod change;
 mod copies;
 mod error;
 mod host_copy;
-mod level;
-#[cfg(feature = "metrics")]
-mod metrics;
 mod offload;
 mod progress;
 mod released;
 mod reports;
 mod several;
-mod shared;
-mod sleeper;
 mod tag;
 mod usage;
 
 pub use arena::SleepArena;
-pub use buffer::SleepBuffer;
-pub use builder::SleeperBuilder;
-pub use callbacks::SleepAllocation;
-pub use change::Wake;
 pub use copies::{restore_contents, save_contents};
 pub use error::Error;
 pub use host_copy::HostCopy;
-#[cfg(feature = "metrics")]
-pub use metrics::{METRICS, figures_of};
 pub use offload::Offload;
 pub use progress::{SleepProgress, is_reporting};
 pub use reports::{BlockState, SleepReport, SleepState};
 pub use several::{sleep_all, wake_all};
-pub use sleeper::Sleeper;
-pub use tag::{DEFAULT_TAG, DEFERRABLE_TAGS, TagScope, check_tags};
+pub use tag::{DEFAULT_TAG, DEFERRABLE_TAGS, Wake, check_tags};
+#[cfg(feature = "metrics")]
+pub use usage::{METRICS, figures_of};
 pub use usage::{SleepCounts, SleepUsage, TagUsage};

@@ -1,18 +1,21 @@
-//! Usage figures: mapped, live and sleeping bytes.
+//! Figures: mapped, live and sleeping bytes, by tag, and counts of sleeps and wakes.
 
 use crate::arena::SleepArena;
 use crate::error::Error;
 use crate::reports::{SleepReport, SleepState};
 use bytesize::ByteSize;
 use std::fmt;
-use std::ops::AddAssign;
+#[cfg(feature = "metrics")]
+use std::sync::LazyLock;
 use std::time::Duration;
 use vrampool::Backend;
 use vrampool::figures;
 use vrampool::figures::{FigureLabel, Group};
+#[cfg(feature = "metrics")]
+use vrampool::{figures::Figure, telemetry::OwnerFigures};
 
 figures! {
-    /// Bytes of a sleeper, or of one of its tags.
+    /// Bytes of memory that sleeps: of an arena, or of all tags together.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     #[must_use]
@@ -28,7 +31,7 @@ figures! {
 }
 
 figures! {
-    /// A tag of a sleeper, in metrics.
+    /// A tag, in metrics.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     #[must_use]
@@ -41,24 +44,7 @@ figures! {
 }
 
 figures! {
-    /// Sleeps and wakes of a sleeper since it was created.
-    ///
-    /// ```
-    /// # use vrampool::{Backend, host::HostDevice};
-    /// # use vrampool_sleep::{Error, Sleeper, Wake};
-    /// # fn main() -> Result<(), Error> {
-    /// # let device = HostDevice::new();
-    /// # if device.virtual_memory().is_none() { return Ok(()) }
-    /// # let stream = device.create_stream()?;
-    /// let sleeper = Sleeper::new(&device)?;
-    /// let block = sleeper.allocate(1000, &stream)?;
-    /// sleeper.sleep(&[])?;
-    /// sleeper.wake_up(Wake::All)?;
-    /// assert_eq!((sleeper.counts().sleeps, sleeper.counts().wakes), (1, 1));
-    /// # drop(block);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Sleeps and wakes of tags together, since their owner was created.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     #[must_use]
@@ -110,18 +96,24 @@ impl SleepCounts {
     }
 }
 
-impl TagUsage {
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
-    pub(super) fn of<B: Backend>(sleep: &SleepArena<B>) -> Self {
-        let SleepUsage { live_bytes, asleep_bytes, backup_bytes, .. } = SleepUsage::of(sleep);
-        let asleep = u64::from(sleep.state() != SleepState::Awake);
-        Self { asleep, live_bytes, asleep_bytes, backup_bytes }
-    }
-}
-
 impl SleepUsage {
-    /// Returns the usage of a tag, whose blocks are in `arena`.
-    pub(super) fn of<B: Backend>(sleep: &SleepArena<B>) -> Self {
+    /// Returns the usage of an arena.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+    /// # use vrampool_sleep::{Error, Offload, SleepArena, SleepUsage};
+    /// # fn main() -> Result<(), Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// let arena = SleepArena::new(DeviceArena::builder(&device).growing().build()?);
+    /// let _block = arena.arena().allocate(4 << 20, &device.create_stream()?)?;
+    /// let _ = arena.sleep(Offload::Discard)?;
+    /// let usage = SleepUsage::of(&arena);
+    /// assert_eq!((usage.mapped_bytes, usage.asleep_bytes), (0, 4 << 20));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of<B: Backend>(sleep: &SleepArena<B>) -> Self {
         let arena = sleep.arena();
         let (used, is_asleep) = (arena.used(), sleep.state() == SleepState::Asleep);
         Self {
@@ -143,8 +135,49 @@ impl fmt::Display for SleepUsage {
     }
 }
 
-impl AddAssign for SleepUsage {
-    fn add_assign(&mut self, other: Self) {
-        self.merge(&other);
+/// The exported figures of [`figures_of`].
+///
+/// ```
+/// assert!(vrampool_sleep::METRICS.iter().all(|figure| figure.metric.starts_with("vrampool_sleep_")));
+/// ```
+#[cfg(feature = "metrics")]
+pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
+    let figures = [SleepUsage::table(), SleepCounts::table(), TagUsage::table()].concat();
+    figures.into_iter().filter(|figure| figure.is_exported()).collect()
+});
+
+/// Returns the figures of arenas that sleep by tag, for an [`Owner`] of another crate. All tags together are read one by one.
+///
+/// ```
+/// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+/// # use vrampool_sleep::{Error, Offload, SleepArena, SleepCounts, figures_of};
+/// # fn main() -> Result<(), Error> {
+/// # let device = HostDevice::new();
+/// # if device.virtual_memory().is_none() { return Ok(()) }
+/// let arena = SleepArena::new(DeviceArena::builder(&device).growing().build()?);
+/// let mut counts = SleepCounts::default();
+/// counts.count_sleep(&arena.sleep(Offload::Pinned));
+/// let figures = figures_of([("weights", &arena)], &counts); // of an implementation of `Owner::figures`
+/// # drop(figures);
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "metrics")]
+#[must_use]
+pub fn figures_of<'a, B: Backend>(
+    arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>)>,
+    counts: &SleepCounts,
+) -> OwnerFigures {
+    let (mut all, mut by_tag) = (SleepUsage::default(), Vec::new());
+    for (tag, arena) in arenas {
+        let usage = SleepUsage::of(arena);
+        all.merge(&usage);
+        let asleep = u64::from(arena.state() != SleepState::Awake);
+        let SleepUsage { live_bytes, asleep_bytes, backup_bytes, .. } = usage;
+        by_tag.push((tag, TagUsage { asleep, live_bytes, asleep_bytes, backup_bytes }));
     }
+    let mut figures = OwnerFigures::of(&all);
+    figures.add("", counts);
+    by_tag.iter().for_each(|(tag, usage)| figures.add(tag, usage));
+    figures
 }

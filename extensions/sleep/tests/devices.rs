@@ -5,49 +5,51 @@
 #[path = "../../../tests/devices/there.rs"]
 mod there;
 
-use vrampool::{Backend, Error};
-use vrampool_sleep::{BlockState, Offload, Sleeper, Wake};
+use std::time::Duration;
+use vrampool::{Backend, Error, Pool, Source};
+use vrampool_sleep::{BlockState, Offload, SleepArena, SleepUsage, sleep_all, wake_all};
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn contents_of_kept_tags_and_addresses_come_back() {
     there::on_each(|there| {
+        let pool = Pool::builder(&there.device).source(Source::Virtual).addresses_stay(true).build();
         if there.device.virtual_memory().is_none() {
-            let refused = Sleeper::new(&there.device);
-            assert!(matches!(refused, Err(vrampool_sleep::Error::NoVirtualMemory { .. })), "{}", there.name);
+            let text = pool.expect_err("no virtual memory").to_string();
+            assert!(text.contains("no virtual memory"), "{}: {text}", there.name);
             return;
         }
+        let pool = pool.expect("a pool");
         let [stream, other] = there.streams();
         for offload in [Offload::Pinned, Offload::Pageable] {
-            let sleeper = Sleeper::builder(&there.device).offload(offload).build().expect("a sleeper");
-            let tags = ["weights", "kv_cache", "weights", "weights"];
-            let sizes = [3 * MIB, 2 * MIB, 1000, 5 * MIB + 4];
-            let mut blocks: Vec<_> = tags
-                .iter()
-                .zip(sizes)
-                .map(|(tag, bytes)| sleeper.allocate_tagged(bytes, tag, &stream).expect("memory"))
-                .collect();
+            let tags = ["weights", "kv_cache"].map(|tag| pool.child(tag).build().expect("a pool"));
+            let arenas = tags.each_ref().map(|tag| SleepArena::new(tag.arena().expect("virtual").clone()));
+            let sizes = [(0, 3 * MIB), (1, 2 * MIB), (0, 1000), (0, 5 * MIB + 4)];
+            let mut blocks: Vec<_> =
+                sizes.map(|(tag, bytes)| tags[tag].allocate(bytes, &stream).expect("memory")).into();
             for (seed, block) in (0..).zip(&mut blocks) {
                 there.write(&stream, block.on_mut(&stream).expect("a region"), seed);
             }
             let addresses: Vec<_> = blocks.iter().map(|block| block.address()).collect();
-            let mapped = sleeper.usage().mapped_bytes;
-            let report = sleeper.sleep(&["weights"]).expect("no fault");
-            assert_eq!((report.physical_bytes, sleeper.usage().mapped_bytes), (mapped, 0), "{}", there.name);
+            let mapped = || arenas.iter().map(|arena| SleepUsage::of(arena).mapped_bytes).sum::<u64>();
+            let before = mapped();
+            let chosen = [("weights", &arenas[0], offload), ("kv_cache", &arenas[1], Offload::Discard)];
+            let report = sleep_all(chosen, Duration::ZERO, &|_| ()).expect("no fault");
+            assert_eq!((report.physical_bytes, mapped()), (before, 0), "{}", there.name);
             assert!(
                 report.discarded_bytes >= 2 * MIB && report.copied_bytes >= 8 * MIB,
                 "{}: {report:?}",
                 there.name
             );
-            assert_eq!(blocks[0].state(), BlockState::AsleepBackedUp);
+            assert_eq!(arenas[0].contents(), BlockState::AsleepBackedUp);
             assert!(matches!(blocks[0].on(&stream), Err(Error::Asleep { .. })));
             // One is freed asleep.
             let freed = blocks.pop();
             drop(freed);
-            let _ = sleeper.wake_up(Wake::Tags(&["weights"])).expect("memory");
-            assert_eq!(blocks[1].state(), BlockState::AsleepDiscarded);
-            let _ = sleeper.wake_up(Wake::All).expect("memory");
+            let _ = arenas[0].wake().expect("memory");
+            assert_eq!(arenas[1].contents(), BlockState::AsleepDiscarded);
+            let _ = wake_all(&arenas, &|_| ()).expect("memory");
             let count = there.count(&other);
             for seed in [0, 2] {
                 count.verify(blocks[seed].on(&other).expect("a region"), seed as u64);

@@ -1,4 +1,4 @@
-//! A sleeper on the simulated CUDA driver: each driver call fails once, and each wait is left out once. Skipped with a
+//! Children that sleep on the simulated CUDA driver: each driver call fails once, and each wait is left out once. Skipped with a
 //! message on another driver and without one.
 #![cfg(feature = "cuda")]
 
@@ -14,39 +14,46 @@ mod simulated;
 
 use scene::{Outcome, Scene, after_a_fault, page, streams};
 use simulated::Simulated;
+use std::time::Duration;
 use vrampool::cuda::{CudaDevice, CudaStream};
-use vrampool_sleep::{Sleeper, Wake};
+use vrampool::{Pool, Source};
+use vrampool_sleep::{Offload, SleepArena, SleepUsage, sleep_all, wake_all};
 
 const SCENES: [Scene; 1] = [Scene { name: "sleep and wake", run: sleep_and_wake }];
 
 fn sleep_and_wake(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
-    let sleeper = Sleeper::builder(device).build()?;
+    let pool = Pool::builder(device).source(Source::Virtual).addresses_stay(true).build()?;
+    let tags = [pool.child("weights").build()?, pool.child("kv_cache").build()?];
+    let arenas = tags.each_ref().map(|tag| SleepArena::new(tag.arena().expect("virtual").clone()));
+    let wake = || wake_all(&arenas, &|_| ());
     let slept = |[one, two]: [CudaStream; 2]| -> Outcome {
-        let mut kept = sleeper.allocate_tagged(3 * page, "weights", &one)?;
-        let lost = sleeper.allocate_tagged(2 * page, "kv_cache", &one)?;
+        let mut kept = tags[0].allocate(3 * page, &one)?;
+        let lost = tags[1].allocate(2 * page, &one)?;
         let written = vec![5; (3 * page) as usize];
         kept.write(&written, &one)?;
-        let _ = sleeper.sleep(&["weights"])?;
-        let _ = sleeper.wake_up(Wake::All)?;
+        let chosen = [("weights", &arenas[0], Offload::Pinned), ("kv_cache", &arenas[1], Offload::Discard)];
+        let _ = sleep_all(chosen, Duration::ZERO, &|_| ())?;
+        let _ = wake()?;
         let mut read = vec![0; written.len()];
         kept.read(&mut read, &two)?;
         drop((kept, lost));
         Ok(read == written)
     };
     let assert_idle = || {
-        while sleeper.usage().backup_bytes > 0 {
+        while arenas.iter().any(|arena| arena.backup_bytes() > 0) {
             // Another thread releases them.
             std::thread::yield_now();
         }
-        assert_eq!(sleeper.usage().live_bytes + sleeper.usage().asleep_bytes, 0, "{:?}", sleeper.usage());
+        let usages = arenas.each_ref().map(SleepUsage::of);
+        assert!(usages.iter().all(|usage| usage.live_bytes + usage.asleep_bytes == 0), "{usages:?}");
     };
     let outcome = streams(device).and_then(slept);
     assert_idle();
     if outcome.is_err() {
         let _ = after_a_fault(device);
-        let _ = sleeper.wake_up(Wake::All).expect("the sleeper serves on");
-        assert!(streams(device).and_then(slept).expect("the sleeper serves on"));
+        let _ = wake().expect("the arenas serve on");
+        assert!(streams(device).and_then(slept).expect("the arenas serve on"));
         assert_idle();
     }
     outcome

@@ -175,6 +175,12 @@ impl<B: Backend> DeviceArena<B> {
         self.core.allocate((bytes, 1, Zone::Dynamic), stream, reclaim)
     }
 
+    /// # Errors
+    /// [`Error::Asleep`] for a request of `bytes` if the arena is detached.
+    pub(crate) fn check_attached(&self, bytes: u64) -> Result<(), Error> {
+        self.core.attached(bytes, || self.core.state.lock()).map(drop)
+    }
+
     /// Adds the arena's figures to a lack of memory.
     #[cold]
     fn explain(&self, error: Error, requested: Option<u64>) -> Error {

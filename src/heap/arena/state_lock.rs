@@ -1,5 +1,6 @@
 //! The lock of an arena's state. The depot of a pool over the arena is under the same lock.
 
+use super::detach::Phase;
 use super::state::State;
 use crate::heap::core::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot};
 use crate::heap::ledger::caps::Caps;
@@ -119,6 +120,10 @@ impl<B: Backend> ErasedArena for State<B> {
 
     fn ticks_mut(&mut self) -> &mut Ticks {
         &mut self.uses.ticks
+    }
+
+    fn asleep(&self) -> u64 {
+        if matches!(self.phase, Phase::Detached(_)) { self.engine.used() } else { 0 }
     }
 }
 

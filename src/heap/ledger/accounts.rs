@@ -67,6 +67,8 @@ pub(crate) enum Admission {
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
+    /// The part of `charged` that is asleep, and counts against no limit.
+    pub(crate) asleep: u64,
     /// Bytes that are reserved for the pool in the [nodes above](crate::heap::ledger::tree).
     pub(crate) share: u64,
     /// Whether idle memory stays until the pool is dropped.
@@ -111,6 +113,7 @@ impl Accounts {
         Self {
             caps,
             now: Bytes::default(),
+            asleep: 0,
             share: 0,
             is_private: false,
             below: Sum::default(),

@@ -37,7 +37,12 @@ impl Accounts {
     /// Returns the pool's own part of its node.
     pub(crate) fn own(&self) -> Sum {
         let Self { leased, freeing, .. } = *self;
-        Sum { charged: self.now.charged, idle: self.evictable(), leased, freeing, shares: 0 }
+        Sum { charged: self.charged(), idle: self.evictable(), leased, freeing, shares: 0 }
+    }
+
+    /// The bytes that count against limits. Blocks of an arena are as large as their classes, or larger.
+    fn charged(&self) -> u64 {
+        self.now.charged.saturating_sub(self.asleep)
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -206,7 +211,7 @@ impl Accounts {
 
     /// Returns the bytes charged to the pool's node.
     pub(crate) fn charged_together(&self) -> u64 {
-        self.now.charged + self.below.charged
+        self.charged() + self.below.charged
     }
 
     /// Sets the share.

@@ -3,7 +3,9 @@
 //! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So
 //! the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two depots.
 
-use crate::heap::core::{Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
+use crate::heap::core::{
+    BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall,
+};
 use crate::heap::ledger::tree::{Bounds, Level, Sum, Waiting};
 use std::fmt;
 use std::iter::successors;
@@ -157,7 +159,12 @@ impl DepotGuard {
         let do_others_wait = family.waiting > u64::from(member.waiting.is_some());
         let others = do_others_wait.then(|| family.waiting_beside(at));
         self.queue.join(family.turns, others.into_iter().flatten());
+        let asleep = match &self.backend_state {
+            BackendState::Arena(arena) => arena.asleep(),
+            BackendState::Order { .. } => 0,
+        };
         let accounts = &mut self.accounts;
+        accounts.asleep = asleep;
         accounts.others_idle = family.idle - member.idle;
         accounts.below = member.below;
         let levels = family.up(at).zip(family.up(at).skip(1)).map(|((_, below), (_, member))| Level {

@@ -237,7 +237,7 @@ impl PoolCore {
         let allow_release = || need.check(&supply.device, stream, Forbidden::Release);
         let may_ask = match supply.asks_driver(key) {
             true => need.check(&supply.device, stream, Forbidden::Allocation),
-            false => Ok(()),
+            false => supply.arena().map_or(Ok(()), |arena| arena.check_attached(key.class)),
         };
         may_ask.inspect_err(|error| self.count_device_failure(error))?;
         if reclaim_thread::has_left() && allow_release().is_ok() {

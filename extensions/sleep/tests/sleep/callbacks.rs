@@ -1,12 +1,11 @@
-//! Callbacks for progress that call the sleeper and the arena again: each call is served or refused, and none waits.
+//! Callbacks for progress that call the pools and the arena again: each call is served or refused, and none waits.
 
 use crate::setup::Tags;
 use crate::{MIB, Setup, discrete};
 use std::cell::{Cell, RefCell};
-use std::sync::Mutex;
 use std::time::Duration;
 use vrampool::Error as Refused;
-use vrampool_sleep::{BlockState, Error, Offload, Wake, sleep_all, wake_all};
+use vrampool_sleep::{BlockState, Error, Offload, sleep_all, wake_all};
 
 #[test]
 fn a_callback_calls_its_own_arena() {
@@ -45,22 +44,22 @@ fn a_callback_calls_its_own_arena() {
 }
 
 #[test]
-fn a_callback_calls_its_own_sleeper() {
-    static CALL: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
-    let tags = Tags::with(discrete(), |builder| {
-        builder.on_progress(|_| CALL.lock().expect("no panic").as_ref().expect("it is set")())
-    });
-    let _weights = tags.filled("weights", 4 * MIB, 1);
-    let (sleeper, stream) = (tags.sleeper.clone(), tags.stream.clone());
-    *CALL.lock().expect("no panic") = Some(Box::new(move || {
-        assert!(matches!(sleeper.sleep(&[]), Err(Error::Busy)));
-        assert!(matches!(sleeper.discard(&["weights"]), Err(Error::Busy)));
-        assert!(matches!(sleeper.wake_up(Wake::All), Err(Error::Busy)));
-        assert!(matches!(sleeper.allocate_tagged(MIB, "weights", &stream), Err(Refused::Asleep { .. })));
-        drop(sleeper.allocate_tagged(MIB, "other", &stream).expect("its tag is awake"));
-        assert!(sleeper.trim().is_ok() && sleeper.usage_of("weights").is_ok());
-    }));
-    let _ = tags.sleeper.sleep_tags(&["weights"]).expect("asleep");
-    let _ = tags.sleeper.wake_up(Wake::All).expect("awake");
-    *CALL.lock().expect("no panic") = None;
+fn a_callback_calls_its_own_pools() {
+    let tags = Tags::new(discrete(), &["weights", "other"], Offload::Pinned);
+    let [weights, other] = [&tags.of("weights").pool, &tags.of("other").pool];
+    let _block = tags.filled("weights", 4 * MIB, 1);
+    let count = Cell::new(0);
+    let call_again = |_| {
+        count.set(count.get() + 1);
+        assert!(matches!(tags.sleep(&[]), Err(Error::Busy)));
+        assert!(matches!(tags.wake_up(), Err(Error::Busy)));
+        assert!(matches!(weights.allocate(MIB, &tags.stream), Err(Refused::Asleep { .. })));
+        drop(other.allocate(MIB, &tags.stream).expect("it is awake"));
+        assert!(tags.pool.trim().is_ok() && weights.stats().live_bytes == 4 * MIB);
+    };
+    let policy = |tag: &str| (tag == "weights").then_some(Offload::Pinned);
+    let _ = tags.sleep_with(policy, Duration::ZERO, &call_again).expect("asleep");
+    let slept = count.replace(0);
+    let _ = wake_all(tags.all.iter().map(|tag| &tag.arena), &call_again).expect("awake");
+    assert!(slept > 0 && count.get() > 0, "{slept} and {} pieces", count.get());
 }

@@ -1,14 +1,14 @@
 //! Copies of contents: in pieces over two streams, through staging buffers for pageable memory, with their progress.
 
+use crate::setup::Tags;
 use crate::{MIB, Setup, discrete, integrated};
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Backend, Call, HostDevice};
 use vrampool::{Placement, Region, RegionMut};
 use vrampool_sleep::{
-    HostCopy, Offload, Sleeper, Wake, restore_contents, save_contents, sleep_all, wake_all,
+    HostCopy, Offload, SleepProgress, restore_contents, save_contents, sleep_all, wake_all,
 };
 
 /// Bytes of a piece.
@@ -29,7 +29,7 @@ fn a_piece_is_enqueued_while_another_is_copied() {
         for sleeps in [true, false] {
             let before = calls(&setup.device);
             let told = RefCell::new(Vec::new());
-            let on_progress = |now: vrampool_sleep::SleepProgress| {
+            let on_progress = |now: SleepProgress| {
                 let copies = calls(&setup.device)[0] - before[0];
                 told.borrow_mut().push((now.copied_bytes, now.total_bytes, copies));
             };
@@ -74,29 +74,22 @@ fn copies_go_on_without_staging_buffers() {
     }
 }
 
-/// Progress is that of all tags that a call changes.
+/// Progress is that of all arenas that a call changes.
 #[test]
-fn a_sleeper_tells_the_progress_of_all_tags() {
-    let device = discrete();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&told);
-    let note = move |now: vrampool_sleep::SleepProgress| noted.lock().expect("whole").push(now);
-    let sleeper = Sleeper::builder(&device).on_progress(note).build().expect("a sleeper");
-    let stream = device.create_stream().expect("a stream");
-    let tags = ["weights", "kv_cache", "runtime"];
-    let _blocks = tags.map(|tag| sleeper.allocate_tagged(4 * MIB, tag, &stream).expect("memory"));
-    let take = || std::mem::take(&mut *told.lock().expect("whole"));
-    let seen = |all: Vec<vrampool_sleep::SleepProgress>| -> Vec<_> {
-        all.iter().map(|now| (now.copied_bytes, now.total_bytes)).collect()
-    };
+fn progress_is_of_all_tags() {
+    let tags = Tags::new(discrete(), &["weights", "kv_cache", "runtime"], Offload::Pinned);
+    let blocks: Vec<_> = tags.all.iter().map(|tag| tags.filled(tag.name, 4 * MIB, 1)).collect();
+    let told = RefCell::new(Vec::new());
+    let note = |now: SleepProgress| told.borrow_mut().push((now.copied_bytes, now.total_bytes));
     let both = [(4 * MIB, 8 * MIB), (8 * MIB, 8 * MIB)];
-    let _ = sleeper.sleep(&["weights", "runtime"]).expect("no fault");
-    assert_eq!(seen(take()), both);
-    let _ = sleeper.wake_up(Wake::All).expect("memory");
-    assert_eq!(seen(take()), both);
-    let _ = sleeper.sleep(&[]).expect("no fault");
-    let _ = sleeper.wake_up(Wake::All).expect("memory");
-    assert_eq!(take(), [], "nothing was copied");
+    for (kept, seen) in [(Offload::Pinned, &both[..]), (Offload::Discard, &[])] {
+        let policy = |tag: &str| Some(if tag == "kv_cache" { Offload::Discard } else { kept });
+        let _ = tags.sleep_with(policy, Duration::ZERO, &note).expect("no fault");
+        assert_eq!(told.take(), seen);
+        let _ = wake_all(tags.all.iter().map(|tag| &tag.arena), &note).expect("memory");
+        assert_eq!(told.take(), seen);
+    }
+    drop(blocks);
 }
 
 /// Memory of several sizes, whose host memory is used again.

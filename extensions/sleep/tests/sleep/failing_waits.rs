@@ -6,7 +6,7 @@ use crate::{MIB, Setup, pattern};
 use std::time::Duration;
 use vrampool::backend::BackendError;
 use vrampool::host::{Backend, Call, DeviceKind, HostBuilder, HostDevice};
-use vrampool_sleep::{Offload, Wake};
+use vrampool_sleep::Offload;
 
 const KIB: u64 = 1 << 10;
 
@@ -14,23 +14,6 @@ const KIB: u64 = 1 << 10;
 fn sequences() -> u64 {
     let count = std::env::var("VRAMPOOL_TEST_SEQUENCES").ok().and_then(|count| count.parse().ok());
     count.unwrap_or(if cfg!(debug_assertions) { 150 } else { 1000 })
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
 }
 
 fn builder() -> HostBuilder {
@@ -46,36 +29,33 @@ const TAGS: [&str; 2] = ["weights", "cache"];
 
 /// One random sequence. Returns whether a wait failed.
 fn sequence(seed: u64) -> u64 {
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let device = builder().build();
-    let offload = [Offload::Pinned, Offload::Pinned, Offload::Pageable][random.below(3) as usize];
-    let tags = Tags::with(device, |builder| builder.limit(8 * MIB).offload(offload).chunk_bytes(64 * KIB));
+    let offload = [Offload::Pinned, Offload::Pinned, Offload::Pageable][random.usize(..3)];
+    let tags = Tags::with(device, &TAGS, offload, |builder| builder.limit(8 * MIB).piece_bytes(64 * KIB));
     let other = tags.device.create_stream().expect("a stream");
-    // A tag that does not exist is refused.
-    let mut blocks: Vec<(Block, u64)> = TAGS.iter().map(|tag| (tags.filled(tag, 100, 99), 99)).collect();
+    let mut blocks: Vec<(Block, u64)> = Vec::new();
     let mut failures = 0;
     for step in 0..24 {
         let faults = tags.device.faults();
-        match random.below(4) {
-            0 => faults.fail_nth(Call::Synchronize, 1 + random.below(3)),
+        match random.u64(..4) {
+            0 => faults.fail_nth(Call::Synchronize, 1 + random.u64(..3)),
             1 => {
-                let first = 1 + random.below(3);
-                (0..2 + random.below(2)).for_each(|more| faults.fail_nth(Call::Synchronize, first + more));
+                let first = 1 + random.u64(..3);
+                (0..2 + random.u64(..2)).for_each(|more| faults.fail_nth(Call::Synchronize, first + more));
             }
             _ => {}
         }
-        let tag = TAGS[random.below(2) as usize];
-        let stream = if random.below(2) == 0 { &tags.stream } else { &other };
-        let outcome = match random.below(6) {
-            0 | 1 => {
-                tags.sleeper.allocate_tagged(1 + random.below(200 * KIB), tag, stream).map(|mut block| {
-                    if block.write(&pattern(step, block.len()), stream).is_ok() {
-                        blocks.push((block, step));
-                    }
-                })
-            }
+        let tag = TAGS[random.usize(..2)];
+        let stream = if random.u64(..2) == 0 { &tags.stream } else { &other };
+        let outcome = match random.u64(..6) {
+            0 | 1 => tags.of(tag).pool.allocate(1 + random.u64(..200 * KIB), stream).map(|mut block| {
+                if block.write(&pattern(step, block.len()), stream).is_ok() {
+                    blocks.push((block, step));
+                }
+            }),
             2 if !blocks.is_empty() => {
-                let index = random.below(blocks.len() as u64) as usize;
+                let index = random.usize(..blocks.len());
                 let (block, seed) = &mut blocks[index];
                 let written = block.write(&pattern(step, block.len()), stream);
                 if written.is_ok() {
@@ -83,16 +63,16 @@ fn sequence(seed: u64) -> u64 {
                 }
                 written
             }
-            3 => tags.sleeper.sleep(&TAGS).map(drop).map_err(arena_error),
-            _ => tags.sleeper.wake_up(Wake::All).map(drop).map_err(arena_error),
+            3 => tags.sleep(&TAGS).map(drop).map_err(arena_error),
+            _ => tags.wake_up().map(drop).map_err(arena_error),
         };
         failures += u64::from(outcome.is_err_and(|error| error.to_string().contains("injected")));
         faults.clear();
-        if random.below(8) == 0 && !blocks.is_empty() {
-            blocks.swap_remove(random.below(blocks.len() as u64) as usize);
+        if random.u64(..8) == 0 && !blocks.is_empty() {
+            blocks.swap_remove(random.usize(..blocks.len()));
         }
     }
-    let _ = tags.sleeper.wake_up(Wake::All).expect("no fault");
+    let _ = tags.wake_up().expect("no fault");
     for (block, seed) in &blocks {
         assert!(tags.holds(block, *seed), "sequence {seed}: contents differ");
     }

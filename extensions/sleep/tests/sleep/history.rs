@@ -4,7 +4,6 @@ use crate::setup::Tags;
 use crate::{MIB, Setup, address, discrete, finish, integrated};
 use proptest::prelude::*;
 use vrampool::arena::ArenaBuffer;
-use vrampool_sleep::Wake;
 use vrampool_sleep::{Offload, SleepState};
 
 #[derive(Debug, Clone)]
@@ -131,7 +130,7 @@ enum TagStep {
     /// Keeps the tags of this mask.
     Sleep(usize),
     Discard(usize),
-    Wake(Option<usize>),
+    Wake(usize),
 }
 
 fn tag_step() -> impl Strategy<Value = TagStep> {
@@ -141,7 +140,7 @@ fn tag_step() -> impl Strategy<Value = TagStep> {
         2 => any::<prop::sample::Index>().prop_map(TagStep::Free),
         2 => (0..8usize).prop_map(TagStep::Sleep),
         1 => (0..8usize).prop_map(TagStep::Discard),
-        4 => prop::option::of(0..8usize).prop_map(TagStep::Wake),
+        4 => (0..8usize).prop_map(TagStep::Wake),
     ]
 }
 
@@ -154,24 +153,20 @@ proptest! {
     /// The twin knows which tags are asleep, and what each block holds.
     #[test]
     fn tags_are_as_a_twin_has_them(steps in prop::collection::vec(tag_step(), 1..50)) {
-        let tags = Tags::with(integrated(), |builder| builder.limit(48 * MIB).offload(Offload::Pageable));
+        let tags = Tags::with(integrated(), &TAGS, Offload::Pageable, |builder| builder.limit(48 * MIB));
         let before = tags.free();
         let mut blocks: Vec<(usize, crate::setup::Block, Option<u64>)> = Vec::new();
-        let (mut asleep, mut known, mut seeds) = ([false; 3], [false; 3], 0);
+        let (mut asleep, mut seeds) = ([false; 3], 0);
         for step in steps {
             match step {
-                TagStep::Allocate(tag, bytes) => match tags.sleeper.allocate_tagged(bytes, TAGS[tag], &tags.stream) {
+                TagStep::Allocate(tag, bytes) => match tags.all[tag].pool.allocate(bytes, &tags.stream) {
                     Ok(mut block) => {
                         prop_assert!(!asleep[tag]);
                         seeds += 1;
                         block.write(&crate::pattern(seeds, bytes), &tags.stream).expect("awake");
                         blocks.push((tag, block, Some(seeds)));
-                        known[tag] = true;
                     }
-                    Err(error) => {
-                        prop_assert!(asleep[tag] || error.is_out_of_memory(), "{}", error);
-                        known[tag] = true;
-                    }
+                    Err(error) => prop_assert!(asleep[tag] || error.is_out_of_memory(), "{}", error),
                 },
                 TagStep::Write(index) if !blocks.is_empty() => {
                     let place = index.index(blocks.len());
@@ -187,48 +182,44 @@ proptest! {
                     drop(blocks.swap_remove(index.index(blocks.len())));
                 }
                 TagStep::Sleep(mask) => {
-                    let _ = tags.sleeper.sleep(&masked(mask)).expect("no fault");
+                    let _ = tags.sleep(&masked(mask)).expect("no fault");
                     for (tag, _, seed) in &mut blocks {
                         if !asleep[*tag] && mask >> *tag & 1 == 0 {
                             *seed = None;
                         }
                     }
-                    asleep = known;
+                    asleep = [true; 3];
                 }
                 TagStep::Discard(mask) => {
-                    let _ = tags.sleeper.discard(&masked(mask)).expect("no fault");
+                    let _ = tags.discard(&masked(mask)).expect("no fault");
                     for (tag, _, seed) in &mut blocks {
                         if !asleep[*tag] && mask >> *tag & 1 == 1 {
                             *seed = None;
                         }
                     }
-                    (0..3).for_each(|tag| asleep[tag] |= known[tag] && mask >> tag & 1 == 1);
+                    (0..3).for_each(|tag| asleep[tag] |= mask >> tag & 1 == 1);
                 }
                 TagStep::Wake(mask) => {
-                    let (names, is_all) = (masked(mask.unwrap_or(0)), mask.is_none());
-                    let wake = if is_all { Wake::All } else { Wake::Tags(&names) };
-                    match tags.sleeper.wake_up(wake) {
-                        Ok(_) => (0..3).for_each(|tag| {
-                            asleep[tag] &= !(is_all || names.contains(&TAGS[tag]) || TAGS[tag] == "default");
-                        }),
+                    match tags.wake(&masked(mask)) {
+                        Ok(_) => (0..3).for_each(|tag| asleep[tag] &= mask >> tag & 1 == 0),
                         Err(error) => prop_assert!(error.is_out_of_memory(), "{}", error),
                     }
                 }
                 TagStep::Write(_) | TagStep::Free(_) => {}
             }
             for (tag, block, seed) in &blocks {
-                prop_assert_eq!(tags.sleeper.state_of(TAGS[*tag]).expect("it exists") == SleepState::Asleep, asleep[*tag]);
+                prop_assert_eq!(tags.all[*tag].arena.state() == SleepState::Asleep, asleep[*tag]);
                 if let (false, Some(seed)) = (asleep[*tag], seed) {
                     prop_assert!(tags.holds(block, *seed));
                 }
             }
             tags.finish();
-            let (mapped, taken) = (tags.sleeper.usage().mapped_bytes, before - tags.free());
+            let (mapped, taken) = (tags.pool.stats().reserved_bytes, before - tags.free());
             prop_assert!(taken == mapped && mapped <= 48 * MIB, "{} bytes are taken, {} mapped", taken, mapped);
         }
         drop(blocks);
-        let _ = tags.sleeper.wake_up(Wake::All).expect("nothing is needed");
-        let _ = tags.sleeper.trim().expect("no fault");
+        let _ = tags.wake_up().expect("nothing is needed");
+        let _ = tags.pool.trim().expect("no fault");
         tags.finish();
         prop_assert_eq!((tags.free(), tags.device.races()), (before, 0));
     }

@@ -13,7 +13,6 @@ mod panics;
 mod setup;
 mod tags;
 mod threads;
-mod vllm;
 
 use vrampool::arena::{ArenaBuffer, ArenaBuilder, ArenaError, DeviceArena};
 use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};

@@ -1,10 +1,12 @@
-//! Random calls of a [`Sleeper`] against an exact model: states, contents, and every byte of the device. A refusal
-//! means that the limit has no room. Bytes choose the calls, so that a fuzzer may, too.
+//! Random calls of a pool whose children sleep against an exact model: states, contents, and every byte of the device. A
+//! refusal means that the limit has no room. Bytes choose the calls, so that a fuzzer may, too.
 //!
 //! `VRAMPOOL_MODEL_OPERATIONS` sets the number of calls of the test.
 
+use std::time::Duration;
 use vrampool::host::{Backend, HostDevice, HostStream};
-use vrampool_sleep::{BlockState, Offload, SleepBuffer, SleepState, Sleeper, Wake};
+use vrampool::{Buffer, Pool, SizeClasses, Source};
+use vrampool_sleep::{BlockState, Offload, SleepArena, SleepState, SleepUsage, Wake, sleep_all, wake_all};
 
 /// One piece of physical memory, bytes. All blocks are multiples of it, so that pieces belong to one block.
 const PAGE: u64 = 4096;
@@ -39,7 +41,7 @@ enum Now {
 }
 
 struct Block {
-    buffer: SleepBuffer<HostDevice>,
+    buffer: Buffer<HostDevice>,
     tag: usize,
     /// What all its bytes are; `None` once they were discarded.
     value: Option<u8>,
@@ -48,7 +50,10 @@ struct Block {
 struct Model {
     device: HostDevice,
     streams: [HostStream; 2],
-    sleeper: Sleeper<HostDevice>,
+    pool: Pool<HostDevice>,
+    /// By tag.
+    pools: [Pool<HostDevice>; 3],
+    arenas: [SleepArena<HostDevice>; 3],
     now: [Now; 3],
     blocks: Vec<Block>,
 }
@@ -56,12 +61,15 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let device = HostDevice::builder().memory_limit(DEVICE).granularity(PAGE).build();
-        let sleeper = Sleeper::builder(&device).limit(LIMIT).chunk_bytes(PAGE).offload(Offload::Pageable);
-        let sleeper = sleeper.build().expect("a sleeper");
+        let pool = Pool::builder(&device).source(Source::Virtual).addresses_stay(true).limit(LIMIT);
+        // What is freed is idle in no bucket, and its backup is released at once.
+        let pool =
+            pool.piece_bytes(PAGE).size_classes(SizeClasses::Exact(PAGE)).cached_class(0).magazine_bytes(0);
+        let pool = pool.build().expect("a pool");
         let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
-        // A tag that nothing was allocated under may not exist.
-        TAGS.iter().for_each(|tag| drop(sleeper.allocate_tagged(PAGE, tag, &streams[0]).expect("memory")));
-        Self { device, streams, sleeper, now: [Now::Awake; 3], blocks: Vec::new() }
+        let pools = TAGS.map(|tag| pool.child(tag).build().expect("a pool"));
+        let arenas = pools.each_ref().map(|pool| SleepArena::new(pool.arena().expect("virtual").clone()));
+        Self { device, streams, pool, pools, arenas, now: [Now::Awake; 3], blocks: Vec::new() }
     }
 
     /// Bytes of blocks under tags for which `is_such` holds.
@@ -119,7 +127,7 @@ impl Model {
 
     fn allocate(&mut self, tag: usize, bytes: u64, value: u8, stream: usize) {
         let fits = self.awake_bytes() + bytes <= LIMIT;
-        match self.sleeper.allocate_tagged(bytes, TAGS[tag], &self.streams[stream]) {
+        match self.pools[tag].allocate(bytes, &self.streams[stream]) {
             Ok(mut buffer) => {
                 assert!(self.now[tag] == Now::Awake && fits, "served beyond the limit, or asleep");
                 buffer.write(&vec![value; bytes as usize], &self.streams[stream]).expect("awake");
@@ -144,11 +152,14 @@ impl Model {
 
     /// Puts all tags to sleep, or only the named ones with their contents, or without.
     fn sleep(&mut self, named: &[&str], how: u64) {
-        let report = match how {
-            0 => self.sleeper.sleep(named),
-            1 => self.sleeper.sleep_tags(named),
-            _ => self.sleeper.discard(named),
+        let policy = |tag: &str| match (named.contains(&tag), how) {
+            (true, 0 | 1) => Some(Offload::Pageable),
+            (true, _) | (false, 0) => Some(Offload::Discard),
+            (false, _) => None,
         };
+        let arenas = TAGS.iter().zip(&self.arenas);
+        let chosen = arenas.filter_map(|(tag, arena)| Some((*tag, arena, policy(tag)?)));
+        let report = sleep_all(chosen, Duration::ZERO, &|_| ());
         let report = report.expect("no region is open");
         let (mut kept, mut discarded) = (0, 0);
         for (tag, name) in TAGS.iter().enumerate() {
@@ -171,10 +182,19 @@ impl Model {
 
     /// Wakes all tags, or the named ones and the one that is not deferrable.
     fn wake(&mut self, named: Option<&[&str]>) {
-        let wakes = |tag: usize| named.is_none_or(|named| named.contains(&TAGS[tag])) || TAGS[tag] == "other";
+        let chosen = named.map_or(Wake::All, Wake::Tags);
+        let wakes = |tag: usize| chosen.wakes(TAGS[tag]);
         let bytes = self.bytes(|tag| self.now[tag] == Now::Awake || wakes(tag));
         let restored = self.bytes(|tag| self.now[tag] == Now::Kept && wakes(tag));
-        match self.sleeper.wake_up(named.map_or(Wake::All, Wake::Tags)) {
+        let wake = || wake_all((0..3).filter(|&tag| wakes(tag)).map(|tag| &self.arenas[tag]), &|_| ());
+        let woken = match wake() {
+            Err(error) if error.is_out_of_memory() => {
+                let _ = self.pool.trim().expect("no fault");
+                wake()
+            }
+            outcome => outcome,
+        };
+        match woken {
             Ok(report) => {
                 assert!(bytes <= LIMIT, "woken beyond the limit");
                 assert_eq!(report.copied_bytes, restored);
@@ -188,22 +208,26 @@ impl Model {
 
     /// Afterwards the device has given up what blocks need, and no byte more.
     fn trim(&self) {
-        let _ = self.sleeper.trim().expect("no fault");
-        assert_eq!(self.sleeper.usage().mapped_bytes, self.awake_bytes());
+        let _ = self.pool.trim().expect("no fault");
+        assert_eq!(self.usages().iter().map(|usage| usage.mapped_bytes).sum::<u64>(), self.awake_bytes());
+    }
+
+    fn usages(&self) -> [SleepUsage; 3] {
+        self.arenas.each_ref().map(SleepUsage::of)
     }
 
     fn check(&self) {
-        let usage = self.sleeper.usage();
-        assert!(usage.mapped_bytes <= LIMIT, "{usage}");
-        assert_eq!(self.device.memory_info().expect("figures").free_bytes, DEVICE - usage.mapped_bytes);
+        let usages = self.usages();
+        let mapped: u64 = usages.iter().map(|usage| usage.mapped_bytes).sum();
+        assert!(mapped <= LIMIT, "{usages:?}");
+        assert_eq!(self.device.memory_info().expect("figures").free_bytes, DEVICE - mapped);
         for (tag, name) in TAGS.iter().enumerate() {
-            let (usage, bytes) =
-                (self.sleeper.usage_of(name).expect("it exists"), self.bytes(|other| other == tag));
+            let (usage, bytes) = (usages[tag], self.bytes(|other| other == tag));
             let (state, live, asleep) = match self.now[tag] {
                 Now::Awake => (SleepState::Awake, bytes, 0),
                 Now::Kept | Now::Discarded => (SleepState::Asleep, 0, bytes),
             };
-            assert_eq!(self.sleeper.state_of(name).expect("it exists"), state);
+            assert_eq!(self.arenas[tag].state(), state);
             assert_eq!((usage.live_bytes, usage.asleep_bytes), (live, asleep), "{name}: {usage}");
         }
         for block in &self.blocks {
@@ -212,7 +236,7 @@ impl Model {
                 Now::Kept => BlockState::AsleepBackedUp,
                 Now::Discarded => BlockState::AsleepDiscarded,
             };
-            assert_eq!(block.buffer.state(), state);
+            assert_eq!(self.arenas[block.tag].contents(), state);
         }
     }
 }

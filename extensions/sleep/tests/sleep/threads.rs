@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use vrampool::Error;
 use vrampool::host::{Backend, HostDevice};
-use vrampool_sleep::{BlockState, Offload, SleepArena, Wake, sleep_all, wake_all};
+use vrampool_sleep::{BlockState, Offload, SleepArena, sleep_all, wake_all};
 
 /// Threads allocate, use and drop blocks of one tag while another sleeps and wakes.
 #[test]
 fn a_tag_works_while_others_sleep_and_wake() {
-    let tags = Tags::with(discrete(), |builder| builder.offload(Offload::Pageable));
+    let tags = Tags::new(discrete(), &["weights", "kv_cache", "work"], Offload::Pageable);
     let weights = tags.filled("weights", 6 * MIB, 1);
     let (rounds, is_over) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -21,11 +21,11 @@ fn a_tag_works_while_others_sleep_and_wake() {
                 let (tags, rounds, is_over) = (&tags, &rounds, &is_over);
                 scope.spawn(move || {
                     let stream = tags.device.create_stream().expect("a stream");
-                    let _scope = tags.sleeper.tag("work");
+                    let work = &tags.of("work").pool;
                     let mut rng = fastrand::Rng::with_seed(worker);
                     while is_over.load(Relaxed) == 0 || rounds.load(Relaxed) < 30 {
                         let bytes = rng.u64(1..MIB);
-                        let mut block = tags.sleeper.allocate(bytes, &stream).expect("awake");
+                        let mut block = work.allocate(bytes, &stream).expect("awake");
                         let seed = rng.u64(..);
                         block.write(&pattern(seed, bytes), &stream).expect("awake");
                         let mut found = vec![0; bytes as usize];
@@ -37,12 +37,12 @@ fn a_tag_works_while_others_sleep_and_wake() {
             })
             .collect();
         for _ in 0..10 {
-            let _ = tags.sleeper.discard(&["kv_cache"]).expect("nothing");
-            let policy = ["weights"];
+            let _ = tags.discard(&["kv_cache"]).expect("nothing");
             // Of one tag alone.
-            let _ = tags.sleeper.sleep_tags(&policy).expect("no fault");
-            assert_eq!(weights.state(), BlockState::AsleepBackedUp);
-            let _ = tags.sleeper.wake_up(Wake::Tags(&["weights"])).expect("memory");
+            let policy = |tag: &str| (tag == "weights").then_some(Offload::Pageable);
+            let _ = tags.sleep_with(policy, Duration::ZERO, &|_| ()).expect("no fault");
+            assert_eq!(tags.of("weights").arena.contents(), BlockState::AsleepBackedUp);
+            let _ = tags.wake(&["weights"]).expect("memory");
             assert!(tags.holds(&weights, 1));
         }
         is_over.store(1, Relaxed);
@@ -55,7 +55,7 @@ fn a_tag_works_while_others_sleep_and_wake() {
 /// it wrote.
 #[test]
 fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
-    let tags = Tags::with(discrete(), |builder| builder.offload(Offload::Pageable));
+    let tags = Tags::new(discrete(), &["weights"], Offload::Pageable);
     let is_over = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..3)
@@ -68,7 +68,7 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
                     let mut used = 0;
                     while is_over.load(Relaxed) == 0 || used < 20 {
                         let seed = rng.u64(..);
-                        match tags.sleeper.allocate_tagged(rng.u64(1..MIB), "weights", &stream) {
+                        match tags.of("weights").pool.allocate(rng.u64(1..MIB), &stream) {
                             Ok(mut block) => match block.write(&pattern(seed, block.len()), &stream) {
                                 Ok(()) => blocks.push((seed, block)),
                                 Err(error) => assert!(matches!(error, Error::Asleep { .. }), "{error}"),
@@ -94,11 +94,11 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
             .collect();
         let mut slept = 0;
         while slept < 15 {
-            match tags.sleeper.sleep(&["weights"]) {
+            match tags.sleep(&["weights"]) {
                 Ok(_) => slept += 1,
                 Err(error) => assert!(is_pinned(&error), "{error}"),
             }
-            let _ = tags.sleeper.wake_up(Wake::All).expect("memory");
+            let _ = tags.wake_up().expect("memory");
         }
         is_over.store(1, Relaxed);
         workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
@@ -111,7 +111,7 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
 #[test]
 fn a_sleep_that_waits_comes_before_new_regions() {
     const PATIENCE: Duration = Duration::from_secs(60);
-    let tags = Tags::with(discrete(), |builder| builder.offload(Offload::Pageable));
+    let tags = Tags::new(discrete(), &["weights"], Offload::Pageable);
     let blocks = [1, 2].map(|seed| tags.filled("weights", MIB, seed));
     let (is_over, both) = (AtomicU64::new(0), Barrier::new(3));
     std::thread::scope(|scope| {
@@ -131,9 +131,9 @@ fn a_sleep_that_waits_comes_before_new_regions() {
         both.wait();
         let mut are_kept = true;
         let slept = (0..10).try_for_each(|_| {
-            let _ = tags.sleeper.sleep_timeout(&["weights"], PATIENCE)?;
-            are_kept &= blocks.iter().all(|block| block.state() == BlockState::AsleepBackedUp);
-            tags.sleeper.wake_up(Wake::All).map(drop)
+            let _ = tags.sleep_with(|_| Some(Offload::Pageable), PATIENCE, &|_| ())?;
+            are_kept &= tags.of("weights").arena.contents() == BlockState::AsleepBackedUp;
+            tags.wake_up().map(drop)
         });
         // Before a failure is reported: the threads would go on for ever.
         is_over.store(1, Relaxed);
@@ -147,18 +147,19 @@ fn a_sleep_that_waits_comes_before_new_regions() {
 /// A region that does not end: the sleep fails at its time, and everything is awake.
 #[test]
 fn a_sleep_that_waited_in_vain_leaves_all_awake() {
-    let tags = Tags::with(discrete(), |builder| builder.offload(Offload::Pageable));
+    let tags = Tags::new(discrete(), &["a", "b"], Offload::Pageable);
     let (one, mut two) = (tags.filled("a", MIB, 1), tags.filled("b", MIB, 2));
+    let sleep = |timeout| tags.sleep_with(|_| Some(Offload::Pageable), timeout, &|_| ());
     for timeout in [Duration::ZERO, Duration::from_millis(5)] {
         let region = one.on(&tags.stream).expect("awake");
         let written = two.on_mut(&tags.stream).expect("awake");
-        let error = tags.sleeper.sleep_timeout(&["a", "b"], timeout).expect_err("regions exist");
+        let error = sleep(timeout).expect_err("regions exist");
         assert!(is_pinned(&error), "{error}");
         drop((region, written));
         assert!(tags.holds(&one, 1) && tags.holds(&two, 2));
     }
-    let _ = tags.sleeper.sleep_timeout(&["a", "b"], Duration::MAX).expect("there is none");
-    let _ = tags.sleeper.wake_up(Wake::All).expect("memory");
+    let _ = sleep(Duration::MAX).expect("there is none");
+    let _ = tags.wake_up().expect("memory");
     assert!(tags.holds(&one, 1) && tags.holds(&two, 2));
 }
 

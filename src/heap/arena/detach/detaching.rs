@@ -91,6 +91,7 @@ impl<B: Backend> Unmapped<'_, B> {
         let returned = core.finish_detached(change);
         drop(physical);
         drop(returned);
+        core.state.shared().notify_freed();
         logging::debug!("arena on {}: detached, {freed} bytes released", core.id);
         freed
     }
