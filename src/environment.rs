@@ -54,22 +54,26 @@ pub(crate) const BACKEND: [Variable; 1] = [Variable { name: "VRAMPOOL_BACKEND", 
 /// The beginning of the names of the library's variables.
 const PREFIX: &str = "VRAMPOOL_";
 
-/// Variables that others read: extensions, the Python package, the simulated driver, tests, checks and builds.
-const OTHERS: [&str; 14] = [
-    "PINNED_STAGING",
-    "PINNED_STAGING_MB",
-    "VLLM",
-    "LIBRARY",
-    "TORCH",
-    "REQUIRE",
-    "SIMULATOR",
-    "PROFILE",
-    "FEATURES",
-    "BUILT_LIBRARY",
-    "CI_PLATFORMS",
-    "CI_BROWSER",
-    "TEST_BACKENDS",
-    "TEST_OPERATIONS",
+/// Variables that others read: extensions, the Python package and its builds, the simulated driver, tests, checks.
+const OTHERS: [&str; 18] = [
+    "VRAMPOOL_PINNED_STAGING",
+    "VRAMPOOL_PINNED_STAGING_MB",
+    "VRAMPOOL_VLLM",
+    "VRAMPOOL_LIBRARY",
+    "VRAMPOOL_TORCH",
+    "VRAMPOOL_REQUIRE",
+    "VRAMPOOL_SIMULATOR",
+    "VRAMPOOL_PROFILE",
+    "VRAMPOOL_FEATURES",
+    "VRAMPOOL_BUILT_LIBRARY",
+    "VRAMPOOL_TORCH_MODULES",
+    "VRAMPOOL_TARGET",
+    "VRAMPOOL_GLIBC",
+    "VRAMPOOL_CARGO_ARGUMENTS",
+    "VRAMPOOL_CI_PLATFORMS",
+    "VRAMPOOL_CI_BROWSER",
+    "VRAMPOOL_TEST_BACKENDS",
+    "VRAMPOOL_TEST_OPERATIONS",
 ];
 
 /// The process's environment. The first call warns of variables with a name that nothing reads.
@@ -102,11 +106,8 @@ rows!(known);
 /// Returns the names with the prefix of the library that nothing reads.
 fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let names = names.map(|name| name.to_string_lossy().into_owned());
-    let is_unknown = |name: &String| {
-        name.strip_prefix(PREFIX).is_some_and(|rest| !OTHERS.contains(&rest))
-            && !KNOWN.contains(&name.as_str())
-    };
-    names.filter(is_unknown).collect()
+    let is_known = |name: &str| OTHERS.contains(&name) || KNOWN.contains(&name);
+    names.filter(|name| name.starts_with(PREFIX) && !is_known(name)).collect()
 }
 
 /// Returns the amount that the first of these variables states that is set; `None` if none is set. An empty value is
@@ -184,6 +185,15 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_of_a_row_that_is_added_to_the_table_is_known() {
+        rows! { known
+            added(u32): u32, "1", Any, "0.2", [("VRAMPOOL_ADDED", Text), ("OTHER_ADDED", Mib)], "Added for a test.";
+        }
+        let more: Vec<_> = KNOWN.iter().filter(|name| !super::KNOWN.contains(name)).collect();
+        assert_eq!(more, [&"VRAMPOOL_ADDED", &"OTHER_ADDED"]);
+    }
 
     #[test]
     fn names_that_nothing_reads_are_found() {

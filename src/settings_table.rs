@@ -2,10 +2,10 @@
 //! environment, options of C, Python and the program `vrampool`, and the page of settings.
 //!
 //! A row is the name, the type of the builder's argument, the type; the default as text, the pools that have it, the
-//! version since when, the variables (first its own), a line of help.
+//! version since when, the variables (first its own), a line of help. Tests add rows.
 
 macro_rules! rows {
-    ($with:ident) => {
+    ($with:ident $($added:tt)*) => {
         $with! {
             /// The pool's name in metrics. Default: `pool-0`, `pool-1` and so on.
             name(impl Into<String>): String, "pool-0, pool-1 and so on", Any, "0.1", [],
@@ -190,6 +190,7 @@ macro_rules! rows {
             /// ```
             private(bool): bool, "false", Child, "0.1", [],
                 "Idle memory is kept for its own requests until the pool is dropped.";
+            $($added)*
         }
     };
 }

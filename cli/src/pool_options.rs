@@ -16,10 +16,32 @@ use vrampool_trace::fitted::FittedClasses;
 
 /// The settings that are flags, with the flag and the name of its value. A pool of the program has the program's name,
 /// and is below no other one.
-pub(crate) static FLAGS: LazyLock<Vec<(&Setting, String, String)>> = LazyLock::new(|| {
-    let settings = Settings::TABLE.iter().filter(|of| of.scope != Scope::Child && !of.variables.is_empty());
+pub(crate) static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| flags(Settings::TABLE));
+
+type Flag = (&'static Setting, String, String);
+
+fn flags(table: &'static [Setting]) -> Vec<Flag> {
+    let settings = table.iter().filter(|of| of.scope != Scope::Child && !of.variables.is_empty());
     settings.map(|of| (of, of.name.replace('_', "-"), of.kind.to_uppercase())).collect()
-});
+}
+
+fn with_flags(command: Command, flags: &'static [Flag]) -> Command {
+    flags.iter().fold(command, |command, (setting, flag, kind)| {
+        let (file, _) = file_of(setting.name);
+        let variable = setting.variables.first().map_or("", |of| of.name);
+        let more = if file.is_empty() { String::new() } else { format!("; or {file}FILE") };
+        let help = format!(
+            "{}{more} [default: {variable}, or {}]",
+            setting.help.trim_end_matches('.'),
+            setting.default
+        );
+        let names = setting.values.iter().copied().chain((!file.is_empty()).then_some(file)).collect();
+        let names = if setting.values.is_empty() { Vec::new() } else { names };
+        let parser = Completed { names, parse: |text: &str| parse(setting.name, text) };
+        let flag = Arg::new(setting.name).long(flag.as_str()).value_name(kind.as_str()).value_parser(parser);
+        command.arg(flag.help(help).hide_possible_values(true))
+    })
+}
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone)]
@@ -35,22 +57,7 @@ impl Args for PoolOptions {
         let backend = Arg::new("backend").long("backend").value_name("DEVICE").value_parser(device());
         let help = "The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]";
         let command = command.arg(backend.help(help).hide_possible_values(true));
-        FLAGS.iter().fold(command, |command, (setting, flag, kind)| {
-            let (file, _) = file_of(setting.name);
-            let variable = setting.variables.first().map_or("", |of| of.name);
-            let more = if file.is_empty() { String::new() } else { format!("; or {file}FILE") };
-            let help = format!(
-                "{}{more} [default: {variable}, or {}]",
-                setting.help.trim_end_matches('.'),
-                setting.default
-            );
-            let names = setting.values.iter().copied().chain((!file.is_empty()).then_some(file)).collect();
-            let names = if setting.values.is_empty() { Vec::new() } else { names };
-            let parser = Completed { names, parse: |text: &str| parse(setting.name, text) };
-            let flag =
-                Arg::new(setting.name).long(flag.as_str()).value_name(kind.as_str()).value_parser(parser);
-            command.arg(flag.help(help).hide_possible_values(true))
-        })
+        with_flags(command, &FLAGS)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -160,6 +167,16 @@ mod tests {
     use super::*;
     use clap::error::ErrorKind;
     use vrampool::host::HostDevice;
+
+    #[test]
+    fn a_row_that_is_added_to_the_table_is_a_flag() {
+        let mut added = Settings::TABLE[2].clone();
+        (added.name, added.help, added.default) = ("added_setting", "Added for a test.", "as it was");
+        let flags = flags(Vec::leak([Settings::TABLE, &[added]].concat()));
+        let help = with_flags(Command::new("test"), Vec::leak(flags)).render_help().to_string();
+        assert!(help.contains("--added-setting <AMOUNT>") && help.contains("Added for a test"), "{help}");
+        assert!(help.contains("or as it was]"), "{help}");
+    }
 
     /// Each flag is the setting of its name: the same value, and the same error.
     #[test]

@@ -1,10 +1,11 @@
 //! The folders of the library, the program, the C library and the simulated CUDA driver form layers, which
 //! CONTRIBUTING.md lists: each imports from those below it alone. No files of any crate import each other in a
-//! circle, nor do those of the Python package.
+//! circle, nor do those of the Python package. Its variables are known by name.
 
 mod imports;
 mod python;
 mod tree;
+mod variables;
 
 use imports::{arrows, circles, paths};
 use std::fs;

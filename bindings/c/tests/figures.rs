@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use vrampool::environment::Unit;
 use vrampool::figures::{Figure, FigureKind, FigureLabel, Group};
 use vrampool::settings::{Scope, Setting};
@@ -109,22 +110,22 @@ fn reference(figures: &[&Figure]) -> String {
     table.replace("|  |", "| |") + "\n"
 }
 
-/// The settings that are options of C and Python.
-fn options() -> impl Iterator<Item = &'static Setting> {
-    let keys = vrampool_c::keys();
-    Settings::TABLE.iter().filter(move |setting| keys.contains(&setting.name))
+/// The settings of a table that are options of C and Python.
+fn options(table: &'static [Setting]) -> impl Iterator<Item = &'static Setting> {
+    let keys = vrampool_c::keys(table);
+    table.iter().filter(move |setting| keys.contains(&setting.name))
 }
 
 /// The list of options in the header.
-fn options_of_c() -> String {
+fn options_of_c(table: &'static [Setting]) -> String {
     let text = |of: &Setting| format!("{} Default: {}.", of.help, of.default);
     let line =
         |of| wrapped(&text(of), &format!(" *     {:<24}", of.name), &format!(" *     {:24}", "")) + "\n";
-    options().map(line).collect()
+    options(table).map(line).collect()
 }
 
 /// The keyword arguments of Python, and their names.
-fn options_of_python() -> [String; 2] {
+fn options_of_python(table: &'static [Setting]) -> [String; 2] {
     let (mut typed, mut names) =
         ("        \"\"\"Options of pools.\n\n        Attributes:\n".to_owned(), String::new());
     let own = [
@@ -136,7 +137,8 @@ fn options_of_python() -> [String; 2] {
             "Host memory that keeps contents during a sleep: pinned (the default) or pageable.",
         ),
     ];
-    let of_table = options().map(|of| (of.name, of.kind, format!("{} Default: {}.", of.help, of.default)));
+    let of_table =
+        options(table).map(|of| (of.name, of.kind, format!("{} Default: {}.", of.help, of.default)));
     let all: Vec<_> =
         own.map(|(name, kind, help)| (name, kind, help.to_owned())).into_iter().chain(of_table).collect();
     for (name, _, help) in &all {
@@ -151,16 +153,16 @@ fn options_of_python() -> [String; 2] {
         };
         _ = writeln!(typed, "        {name}: {kind}");
     }
-    for name in vrampool_c::keys() {
+    for name in vrampool_c::keys(table) {
         _ = writeln!(names, "    \"{name}\",");
     }
     [typed, names]
 }
 
 /// The page of settings.
-fn settings() -> String {
-    let mut table = "\n| setting | text | of | meaning | default | other variables | since |\n|---|---|---|---|---|---|---|\n".to_owned();
-    for Setting { name, kind, help, default, variables, since, scope, .. } in Settings::TABLE {
+fn settings(table: &'static [Setting]) -> String {
+    let mut page = "\n| setting | text | of | meaning | default | other variables | since |\n|---|---|---|---|---|---|---|\n".to_owned();
+    for Setting { name, kind, help, default, variables, since, scope, .. } in table {
         let scope = match scope {
             Scope::Root => "a pool and all below it",
             Scope::Child => "a child",
@@ -169,9 +171,9 @@ fn settings() -> String {
         let others = variables.iter().skip(1).map(|of| format!("`{}` ({})", of.name, unit(of.unit)));
         let others =
             if variables.is_empty() { "no variable".into() } else { others.collect::<Vec<_>>().join(", ") };
-        _ = writeln!(table, "| `{name}` | {kind} | {scope} | {help} | {default} | {others} | {since} |");
+        _ = writeln!(page, "| `{name}` | {kind} | {scope} | {help} | {default} | {others} | {since} |");
     }
-    table.replace("|  |", "| |") + "\n"
+    page.replace("|  |", "| |") + "\n"
 }
 
 fn unit(unit: Unit) -> &'static str {
@@ -202,9 +204,12 @@ fn what_is_generated_from_the_table_is_up_to_date() {
     let references = exported().map(|figures| reference(&figures));
     for (file, parts) in [
         ("bindings/c/src/figures.rs", vec![rust()]),
-        ("bindings/c/include/vrampool.h", vec![options_of_c(), header(figures()), header(of_sleep())]),
-        ("bindings/python/src/vrampool/_options.py", options_of_python().to_vec()),
-        ("docs/src/settings.md", vec![settings()]),
+        (
+            "bindings/c/include/vrampool.h",
+            vec![options_of_c(Settings::TABLE), header(figures()), header(of_sleep())],
+        ),
+        ("bindings/python/src/vrampool/_options.py", options_of_python(Settings::TABLE).to_vec()),
+        ("docs/src/settings.md", vec![settings(Settings::TABLE)]),
         (
             "bindings/python/src/vrampool/stats.py",
             vec![python(OF_POOLS, &figures()), python("Results of a sleep or a wake.", &of_sleep())],
@@ -223,6 +228,60 @@ fn what_is_generated_from_the_table_is_up_to_date() {
             );
         }
     }
+}
+
+#[test]
+fn a_row_that_is_added_to_the_table_is_in_each_list() {
+    let mut added = Settings::TABLE[2].clone();
+    (added.name, added.help, added.default) = ("added_setting", "Added for a test.", "as it was");
+    let table: &'static [Setting] = Vec::leak([Settings::TABLE, &[added]].concat());
+    let [typed, names] = options_of_python(table);
+    for (list, line) in [
+        (options_of_c(table), "added_setting           Added for a test. Default: as it was."),
+        (typed.clone(), "added_setting: Added for a test. Default: as it was."),
+        (typed, "added_setting: Size | None"),
+        (names, "\"added_setting\","),
+        (settings(table), "| `added_setting` | amount | each pool | Added for a test. | as it was |"),
+    ] {
+        assert!(list.contains(line), "{list}");
+    }
+}
+
+/// Beside what is generated, and tests, only the table and the use of each setting list all: what a new setting touches.
+#[test]
+fn two_files_list_all_settings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<_> =
+        ["src", "backends", "extensions", "bindings", "cli", "demos", "docs", "grafana"]
+            .map(|folder| root.join(folder))
+            .into();
+    let (mut found, mut read) = (Vec::new(), 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() {
+                folders.extend((!["target", "tests"].contains(&&*name)).then_some(path));
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            read += 1;
+            // Without the lines from each mark to its end.
+            let parts = text.split(BEGIN).enumerate().map(|(at, part)| match at {
+                0 => part,
+                _ => part.split_once(END).expect("an end").1,
+            });
+            let text: String = parts.collect();
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let words: BTreeSet<_> = text.split(|c| !is_name(c)).collect();
+            if Settings::TABLE.iter().all(|setting| words.contains(setting.name)) {
+                found.push(path.strip_prefix(&root).expect("below").to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert!(read > 500, "{read}");
+    assert_eq!(found, ["src/pool/builder/build.rs", "src/settings_table.rs"].map(PathBuf::from));
 }
 
 const GRAFANA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../grafana");

@@ -212,3 +212,32 @@ macro_rules! methods {
     };
 }
 rows!(methods);
+
+#[cfg(all(test, feature = "host"))]
+#[allow(dead_code, unreachable_pub, reason = "the methods are as outside of tests")]
+mod tests {
+    use super::{Amount, MemoryKind, SizeClasses, Source, rows};
+    use crate::pool::settings::added::Settings;
+    use std::marker::PhantomData;
+    use vrampool_backend::Backend;
+    use vrampool_host::HostDevice;
+
+    #[derive(Debug, Default)]
+    struct PoolBuilder<B> {
+        given: Settings,
+        device: PhantomData<B>,
+    }
+
+    rows! { methods
+        added(impl Into<Amount>): Amount, "1MiB", Any, "0.2", [("VRAMPOOL_ADDED", Text)], "Added for a test.";
+    }
+
+    #[test]
+    fn a_row_that_is_added_to_the_table_is_a_method() {
+        let builder = PoolBuilder::<HostDevice>::default().added(2 << 20).limit(None);
+        assert_eq!(
+            (builder.given.added, builder.given.limit),
+            (Some(Amount::Bytes(2 << 20)), Some(Amount::Unlimited))
+        );
+    }
+}

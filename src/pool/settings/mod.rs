@@ -216,6 +216,17 @@ impl Settings {
     }
 }
 
+/// Settings with a row that is added to the table.
+#[cfg(test)]
+#[allow(dead_code, unreachable_pub, reason = "as it is outside of tests")]
+pub(crate) mod added {
+    use super::*;
+
+    rows! { settings
+        added(impl Into<Amount>): Amount, "1MiB", Any, "0.2", [("VRAMPOOL_ADDED", Text)], "Added for a test.";
+    }
+}
+
 fn unknown(key: &str) -> Error {
     let names: Vec<_> = Settings::TABLE.iter().map(|setting| setting.name).collect();
     Error::configuration(
@@ -234,6 +245,19 @@ mod tests {
         Settings::read(&|name| {
             variables.iter().find(|(set, _)| *set == name).map(|(_, value)| OsString::from(value))
         })
+    }
+
+    #[test]
+    fn a_row_that_is_added_is_a_setting() {
+        let (added, all) = added::Settings::TABLE.split_last().expect("rows");
+        assert_eq!(all, Settings::TABLE);
+        assert_eq!((added.name, added.kind, added.help), ("added", "amount", "Added for a test."));
+        let mut settings = added::Settings::default();
+        settings.set("added", "2MiB").expect("valid");
+        assert_eq!(settings.added, Some(Amount::Bytes(2 << 20)));
+        assert_eq!(settings.iter().collect::<Vec<_>>(), [("added", "2MiB".into())]);
+        assert!(added::Settings::default().with(settings).check().is_ok());
+        assert!(Settings::default().set("added", "2MiB").is_err());
     }
 
     /// All variables with a unit.

@@ -100,7 +100,7 @@ def text(options: Mapping[str, Any], known: tuple[str, ...] = KNOWN) -> str:
     """Pairs of what is not `None`, sorted by key.
 
     Raises: `ArgumentTypeError`, a `TypeError`, for an unknown option and for a value of another type; `ConfigurationError`, a
-    `ValueError`, for text with a separator or a NUL; as `_arguments.size` for a number out of range.
+    `ValueError`, for a negative number and for text with a separator or a NUL; `ArgumentOverflowError`, an `OverflowError`.
     """
     for key in options:
         if key not in known:
@@ -117,5 +117,6 @@ def _value(key: str, value: str | SupportsIndex) -> str:
         if any(separator in value for separator in ";\n\0"):
             raise ConfigurationError(f"{key}={value!r}: it has a separator or a NUL in it")
         return value
-    number = _arguments.size(value, key)
-    return "unlimited" if number == UNLIMITED else str(number)
+    if (number := _arguments.integer(value, key)) < 0:
+        raise ConfigurationError(f"{key}={number} is not a number of bytes: it is negative")
+    return "unlimited" if _arguments.size(number, key) == UNLIMITED else str(number)
