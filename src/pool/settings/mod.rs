@@ -220,7 +220,7 @@ impl Settings {
 #[cfg(test)]
 #[allow(dead_code, unreachable_pub, reason = "as it is outside of tests")]
 pub(crate) mod added {
-    use super::*;
+    use crate::pool::settings::*;
 
     rows! { settings
         added(impl Into<Amount>): Amount, "1MiB", Any, "0.2", [("VRAMPOOL_ADDED", Text)], "Added for a test.";
