@@ -247,7 +247,9 @@ impl PoolCore {
         let reservation = match made {
             Ok(reservation) => reservation,
             Err(NoRoom::Idle) => return Ok(None),
-            Err(NoRoom::Limit) => return Err(self.out_of_memory::<B>(request, Shortage::Limit(0))),
+            Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => {
+                return Err(self.out_of_memory::<B>(request, Shortage::Limit(0)));
+            }
             Err(NoRoom::Closed) => {
                 self.count_failure(Reason::Closed);
                 return Err(Error::Closed);

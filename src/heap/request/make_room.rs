@@ -6,7 +6,6 @@ use crate::heap::core::{DepotGuard, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::Request;
-use crate::heap::request::permit::Permit;
 use crate::heap::request::position::Position;
 use crate::heap::request::queue::Awaited;
 use crate::heap::request::reservation::{NoRoom, Reservation};
@@ -36,7 +35,7 @@ impl PoolCore {
         let mut depot = self.depot();
         let outcome = loop {
             if takes_idle && depot.has_idle_instead(key, position) {
-                break None;
+                break Err(NoRoom::Idle);
             }
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
@@ -47,43 +46,37 @@ impl PoolCore {
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing() && !position.is_over();
             match depot.permit(class, position, may_wait) {
-                Permit::Wait if may_wait => {
+                Err(NoRoom::Wait) if may_wait => {
                     if !position.awaits(Awaited::Release) {
                         depot.counters.rungs.wait += 1;
                         position.set(&mut depot, class, Awaited::Release);
                     }
                     depot = position.sleep(depot, None);
                 }
-                Permit::Refused if others_help && depot.accounts.lacking(class).is_some() => {
+                Err(NoRoom::Limit) if others_help && depot.accounts.lacking(class).is_some() => {
                     drop(depot);
                     others_help = self.relieve(class);
                     depot = self.depot();
                 }
-                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
+                Err(NoRoom::Limit) if may_wait && depot.accounts.may_fit_without_magazines(class) => {
                     // If recalled threads return nothing, this condition is true only once.
                     depot = self.wait_for_magazines(depot, position, |depot| depot.accounts.admits(class));
                 }
-                permit => break Some(permit),
+                answer => break answer,
             }
         };
-        let bytes = if matches!(outcome, Some(Permit::Granted { .. })) { 0 } else { class };
+        let bytes = if outcome.is_ok() { 0 } else { class };
         let did_wait = position.end_wait(&mut depot, bytes);
         drop(depot);
         if did_wait {
             // Another waiting request may be first now.
             self.notify_freed();
         }
-        match outcome {
-            Some(Permit::Granted { evicted, surplus }) => {
-                // From here on, even after a panic, the reservation is committed or cancelled.
-                let reservation = Reservation::new(self, class);
-                self.release_counted(evicted, surplus);
-                Ok(reservation)
-            }
-            Some(Permit::Wait | Permit::Refused | Permit::ReservedForWaiter) => Err(NoRoom::Limit),
-            Some(Permit::Closed) => Err(NoRoom::Closed),
-            None => Err(NoRoom::Idle),
-        }
+        let (evicted, surplus) = outcome?;
+        // From here on, even after a panic, the reservation is committed or cancelled.
+        let reservation = Reservation::new(self, class);
+        self.release_counted(evicted, surplus);
+        Ok(reservation)
     }
 
     /// Recalls what a miss of `class` bytes may need: of this thread, of ended threads, of the other pools of the tree,

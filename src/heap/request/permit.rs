@@ -4,24 +4,9 @@ use crate::heap::block::Block;
 use crate::heap::core::Life;
 use crate::heap::ledger::accounts::Admission;
 use crate::heap::request::position::Position;
+use crate::heap::request::reservation::NoRoom;
 use crate::heap::store::depot::Depot;
 use crate::source::Key;
-
-/// The outcome of a miss's request for permission.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum Permit {
-    /// Drop the blocks without the lock, report `surplus` bytes as freed, then ask the device.
-    Granted { evicted: Vec<Box<Block>>, surplus: u64 },
-    /// Wait until memory is freed, then ask again.
-    Wait,
-    /// The limit does not allow it.
-    Refused,
-    /// It fits only in bytes that are reserved for earlier requests, which wait.
-    ReservedForWaiter,
-    /// The program has closed the pool.
-    Closed,
-}
 
 impl Depot {
     /// Whether a miss of `class` bytes cannot be reserved at once, because memory must be released or awaited first,
@@ -58,24 +43,30 @@ impl Depot {
             && !self.has_nothing_for(&self.keys_for(key))
     }
 
-    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
+    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first. Returns the blocks
+    /// to drop without the lock, and the surplus bytes to report as freed, both before the device is asked.
     /// With `may_wait`, earlier requests that wait for memory that is being released come first.
-    pub(crate) fn permit(&mut self, class: u64, position: &Position<'_>, may_wait: bool) -> Permit {
+    pub(crate) fn permit(
+        &mut self,
+        class: u64,
+        position: &Position<'_>,
+        may_wait: bool,
+    ) -> Result<(Vec<Box<Block>>, u64), NoRoom> {
         if self.life == Life::Closed {
-            return Permit::Closed;
+            return Err(NoRoom::Closed);
         }
         if self.is_reserved_for_waiter(class, position) {
-            return Permit::ReservedForWaiter;
+            return Err(NoRoom::Reserved);
         }
         let before = if may_wait { self.queue.released_before(position.number()) } else { 0 };
         let admission = self.accounts.admission(class);
         let is_behind = before > 0 && admission != Admission::Full;
         if is_behind && !self.accounts.admits(class.saturating_add(before)) {
-            return Permit::Wait;
+            return Err(NoRoom::Wait);
         }
         match admission {
-            Admission::Wait => Permit::Wait,
-            Admission::Full => Permit::Refused,
+            Admission::Wait => Err(NoRoom::Wait),
+            Admission::Full => Err(NoRoom::Limit),
             Admission::Evict(bytes) => {
                 let evicted = self.evict(bytes);
                 if !evicted.is_empty() {
@@ -83,7 +74,7 @@ impl Depot {
                 }
                 let bytes = evicted.iter().map(|block| block.key.class).sum();
                 let surplus = self.accounts.reserve(class, bytes);
-                Permit::Granted { evicted, surplus }
+                Ok((evicted, surplus))
             }
         }
     }

@@ -13,8 +13,12 @@ use vrampool_backend::MemoryKind;
 pub(crate) enum NoRoom {
     /// None is needed: a block became idle that serves the request.
     Idle,
+    /// Memory in transit, or what earlier requests wait for, has to be awaited.
+    Wait,
     /// A limit.
     Limit,
+    /// A limit, which has room only for bytes that earlier requests wait for.
+    Reserved,
     /// The program has closed the pool.
     Closed,
     /// A release of memory is forbidden now.
