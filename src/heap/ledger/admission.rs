@@ -131,7 +131,7 @@ impl Accounts {
         others: impl Iterator<Item = Waiting> + Clone,
     ) -> Option<(usize, u64)> {
         others.clone().next()?;
-        let mut before = self.now.charged.saturating_sub(self.now.cached);
+        let mut before = self.charged().saturating_sub(self.now.cached);
         let mut after = before.saturating_add(class);
         self.levels().enumerate().find_map(|(height, Level { bounds, beside })| {
             let reserved = others.clone().filter(|other| other.height == height).map(|other| other.bytes);
