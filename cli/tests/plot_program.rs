@@ -36,19 +36,32 @@ fn a_page_shows_the_sums_of_its_trace_and_follows_the_pointer() {
     for file in [&own, &format!("{ROOT}/benches/traces/gpt2.csv.gz"), &snapshot, log.to_str().expect("UTF-8")]
     {
         let page = folder.path().join("page.html");
-        let status =
-            vrampool().args(["trace", "plot", "--source", "virtual", file, "-o"]).arg(&page).status();
+        let status = vrampool()
+            .args(["trace", "plot", "--source", "virtual", "--limit", "64GiB", file, "-o"])
+            .arg(&page)
+            .status();
         assert!(status.expect("the program starts").success(), "{file}");
 
         let trace = Import::new().read(file).expect("a trace");
         let shown = checked(&browser, folder.path(), &page);
         let (size, areas) = sums(&trace);
         let blocks = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
-        let figures =
-            [("blocks", blocks), ("size", size), ("peak", trace.peak_requested()), ("areas", areas)];
+        let figures = [
+            ("blocks", blocks),
+            ("size", size),
+            ("peak", trace.peak_requested()),
+            ("areas", areas),
+            ("limit", 64 << 30),
+            ("rungs", 0),
+        ];
         for (name, expected) in figures {
             assert_eq!(shown[name].as_u64(), Some(expected), "{file}: {name}");
         }
+        let lines = shown["lines"].as_str().expect("a key");
+        assert!(lines.contains("limit 64.0 GiB"), "{file}: {lines}");
+        let events = shown["events"].as_str().expect("a figure");
+        assert_eq!(events.replace(',', ""), format!("{}events", trace.events().len()), "{file}");
+        assert_eq!(events.contains(','), trace.events().len() >= 1000, "{file}: {events}");
         assert!(shown["painted"].as_f64().is_some_and(|part| part > 0.01), "{file}: {shown}");
         assert!(
             shown["tip"].as_str().is_some_and(|tip| tip.contains("allocated at event")),

@@ -20,6 +20,9 @@ use vrampool::{Pool, PoolStats};
 /// How often the statistics of the pool are read, at the most.
 const SAMPLES: usize = 20_000;
 
+/// Numbers of a sample: those that [`sample`] returns.
+const SERIES: usize = 7;
+
 /// The page, which reads the columns that [`Plot::write_html`] puts in the place of `DATA`.
 const PAGE: &str = include_str!("page.html");
 
@@ -44,9 +47,11 @@ pub struct Plot {
     name: String,
     settings: String,
     figures: Vec<(&'static str, String)>,
+    /// 0 if the pool has none.
+    limit: u64,
     times: Vec<u64>,
     blocks: Vec<Block>,
-    samples: Vec<Sample>,
+    samples: Vec<[u64; SERIES]>,
 }
 
 /// One allocation of the trace.
@@ -59,17 +64,6 @@ struct Block {
     capacity: u64,
     stream: u64,
     address: Option<u64>,
-}
-
-/// The pool's figures after an event.
-#[derive(Debug)]
-struct Sample {
-    event: u64,
-    live: u64,
-    held: u64,
-    reserved: u64,
-    driver_calls: u64,
-    reuse_waits: u64,
 }
 
 impl Plot {
@@ -115,7 +109,7 @@ impl Plot {
                 }
             }
             if event % every == 0 || event + 1 == program.steps.len() {
-                samples.push(Sample::of(event, &pool.stats(), &before));
+                samples.push(sample(event, &pool.stats(), &before));
             }
         }
         let after = pool.stats();
@@ -128,6 +122,7 @@ impl Plot {
                 pool.size_classes()
             ),
             figures: figures(trace, &after, &before),
+            limit: pool.limit().unwrap_or(0),
             times: trace.events().iter().map(|event| event.t_us).collect(),
             blocks,
             samples,
@@ -166,6 +161,7 @@ impl Plot {
             columns.text(name);
             columns.text(value);
         }
+        columns.number(self.limit);
         columns.number(self.times.len() as u64);
         columns.differences(self.times.iter().copied());
         columns.number(blocks.len() as u64);
@@ -183,26 +179,28 @@ impl Plot {
             columns.number(segment.place);
         }
         columns.number(samples.len() as u64);
-        let fields: [fn(&Sample) -> u64; 6] =
-            [|s| s.event, |s| s.live, |s| s.held, |s| s.reserved, |s| s.driver_calls, |s| s.reuse_waits];
-        for field in fields {
-            columns.differences(samples.iter().map(field));
+        for field in 0..SERIES {
+            columns.differences(samples.iter().map(|sample| sample[field]));
         }
         columns.finish()
     }
 }
 
-impl Sample {
-    fn of(event: usize, stats: &PoolStats, before: &PoolStats) -> Self {
-        Self {
-            event: event as u64,
-            live: stats.live_bytes,
-            held: stats.held_bytes,
-            reserved: stats.reserved_bytes,
-            driver_calls: stats.driver_calls() - before.driver_calls(),
-            reuse_waits: stats.reuse_waits - before.reuse_waits,
-        }
-    }
+/// The pool's figures after an event, in the order in which the page reads them.
+fn sample(event: usize, stats: &PoolStats, before: &PoolStats) -> [u64; SERIES] {
+    let rungs = |stats: &PoolStats| {
+        let rungs = stats.rungs;
+        rungs.evict + rungs.wait + rungs.trim + rungs.compact
+    };
+    [
+        event as u64,
+        stats.live_bytes,
+        stats.held_bytes,
+        stats.reserved_bytes,
+        stats.driver_calls() - before.driver_calls(),
+        stats.reuse_waits - before.reuse_waits,
+        rungs(stats) - rungs(before),
+    ]
 }
 
 /// The line of figures above the pictures.
