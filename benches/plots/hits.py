@@ -53,7 +53,7 @@ def picture() -> str:
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         out += [f'<circle cx="{x(count):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}"/>' for count, value in points.items()]
         last = max(points)
-        out.append(text(x(last) + 10, y(points[last]) + 4, f"{case}: {points[last]:,.3g}", colour=colour))
+        out.append(text(x(last) + 10, y(points[last]) + 4, f"{case}: {float(f'{points[last]:.3g}'):,g}", colour=colour))
     return "\n".join([*out, "</svg>", ""])
 
 
