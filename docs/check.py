@@ -9,6 +9,7 @@
 * A name after `<!-- tests: ` is a test of the tree, in Rust or Python.
 * Every program of examples/ has its command in examples/README.md.
 * README.md names `cargo test` and .ci/run beside the command that trains.
+* Every text in the table of errors of docs/src/faq.md is in a source.
 * README.md and the guide have at most 12,000 words together, without generated tables.
 * Comments outside of the library have no word of a list (`NOT_USED`).
 * A path such as `Pool::close` in a page's text, or in a comment of an example, is a name of tests/api.
@@ -197,6 +198,9 @@ def rules() -> list[str]:
     for command in ("cargo test", ".ci/run"):
         if not re.search(rf"(?m)^{re.escape(command)}\b", commands):
             faults.append(f"README.md: no command `{command}` beside the one that trains")
+    for text in re.findall(r"(?m)^\| `([^`]+)` \|", (book / "faq.md").read_text()):
+        if subprocess.run(["git", "-C", str(ROOT), "grep", "-qF", "-e", text, "--", "src", "backends/api/src"]).returncode:
+            faults.append(f"docs/src/faq.md: no error has the text `{text}`")
     written = (re.sub(r"<!-- Generated .*?<!-- End ", "", page.read_text(), flags=re.DOTALL) for page in book.glob("**/*.md"))
     guide = len(readme.split()) + sum(len(page.split()) for page in written)
     if guide > MAX_GUIDE_WORDS:

@@ -1,5 +1,6 @@
 //! Common first programs. Each file is complete: imports, device, stream, pool and checks.
 
+mod coming;
 mod defaults;
 mod faults;
 mod generic;
@@ -23,5 +24,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "wgpu")]
     interop::main()?;
     json::main()?;
+    coming::main()?;
     faults::main()
 }
