@@ -59,7 +59,9 @@ impl Server {
         let device = any::open("auto")?;
         // Sizes vary, from 1 KiB on: eight classes to a doubling waste at most an eighth.
         let classes = SizeClasses::Geometric { per_doubling: 8, from: WORKSPACE };
-        let pool = Pool::builder(&device).name("inference").size_classes(classes).limit(LIMIT).build()?;
+        // `VRAMPOOL_SOURCE=virtual`, where the device has virtual memory, keeps the hit rate high at the limit.
+        let pool = Pool::builder(&device).from_environment()?.name("inference");
+        let pool = pool.size_classes(classes).limit(LIMIT).build()?;
         let publisher = Publisher::start(Duration::from_secs(5))?;
         publisher.add(&pool)?;
         Ok(Self { pool, publisher: Arc::new(publisher), rendered })
