@@ -237,23 +237,32 @@ def book_faults(book: Path) -> list[str]:
     return faults
 
 
-#: Words that comments do not use, because a plainer one says what the code does: "returns", "is called for", "nothing else".
+#: Words that comments, texts and names do not use, because a plainer one says what the code does: "returns", "is called for", "no other".
 NOT_USED = re.compile(
-    r"\b(told|tells|tell|nobody|whoever|somebody|everybody|settled?|prove[ns]?|lends?|mended|torn|stuck|apart|gone|doubts?"
-    r"|hand(s|ed|ing)? out|g[ia]ven? back|gives back)\b",
+    r"\b(told|tells?|telling|(no|some|every|any)body|whoever|who|whom|whose it is|none of them|what there is"
+    r"|settled?|prove[dns]?|lends?|lent|mend(ed)?|torn|stuck|apart|gone|late|unkept|unmade|doubts?"
+    r"|hand(s|ed|ing)? out|(gave|give[ns]?|giving) (back|up))\b",
     re.IGNORECASE,
 )
+#: Folders in which `NOT_USED` holds for every line: comments, texts and names.
+WHOLE = ("backends", "cli", "demos", "docs", "examples", "grafana", "src", "tests")
+#: Folders in which it holds for comments.
+COMMENTS = ("extensions",)
 COMMENT = re.compile(r"^\s*(?://|#(?!\[|!\[)).*")
+TEXT = {f".{kind}" for kind in "rs sh py js cu cl wgsl toml yml yaml json md".split()}
 
 
-def words_of_comments() -> list[str]:
-    """Comments of backends, extensions, the programs and the tests with a word that is not used."""
+def words_not_used() -> list[str]:
+    """Lines with a word that is not used."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *WHOLE, *COMMENTS]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
     faults = []
-    for folder in ("backends", "extensions", "cli", "demos", "grafana", "tests"):
-        for path in sorted(file for kind in ("rs", "sh", "py", "cu", "cl") for file in (ROOT / folder).rglob(f"*.{kind}")):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                if "/target/" not in path.as_posix() and COMMENT.match(line) and (word := NOT_USED.search(line)):
-                    faults.append(f"{path.relative_to(ROOT)}:{number}: the comment has the word `{word[0]}`")
+    for name in sorted(name for name in names if Path(name).suffix in TEXT and name != "docs/check.py" and (ROOT / name).exists()):
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+            # A page's names of tests are those of the tests' own folders.
+            is_checked = COMMENT.match(line) if name.startswith(COMMENTS) else not line.startswith("<!-- tests: ")
+            if is_checked:
+                faults += [f"{name}:{number}: has the word `{word[0]}`" for word in NOT_USED.finditer(line.replace("_", " "))]
     return faults
 
 
@@ -262,7 +271,7 @@ def main() -> int:
     for path in markdown_files():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         faults += [f"{name}: {fault}" for fault in broken_links(path, text) + examples(text) + unknown_names(text, names) + unknown_tests(text)]
-    faults += comments_of_examples(names) + words_of_comments() + rules()
+    faults += comments_of_examples(names) + words_not_used() + rules()
     if sys.argv[1:]:
         faults += book_faults(Path(sys.argv[1]).resolve())
     for fault in faults:

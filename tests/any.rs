@@ -5,7 +5,7 @@ use vrampool::Error;
 use vrampool::any::{self, Name};
 
 #[test]
-fn names_are_told_from_what_is_none() {
+fn names_of_devices_are_distinguished_from_other_texts() {
     for name in ["auto", "host", "cuda", "cuda:1", "cuda:GPU-0123", "cuda:anything"] {
         assert_eq!(name.parse::<Name>().expect(name).to_string(), name);
     }

@@ -6,7 +6,7 @@ use vrampool::{Amount, Backend, Buffer, Error, Memory, Pool, SizeClasses};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 #[test]
-fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
+fn a_captured_step_reuses_the_memory_of_its_warm_up_without_driver_calls() {
     let device = AuditDevice::new(HostDevice::new());
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");

@@ -71,7 +71,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
 /// CuPy's test_alloc_large_chunk and test_free_all_blocks_large_chunk: memory that the driver's pool keeps is
 /// not available to others until it is released, and a pool releases it before it fails.
 #[test]
-fn what_one_pool_keeps_is_given_back_for_others() {
+fn idle_memory_of_one_pool_is_released_for_others() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let [stream]: [CudaStream; 1] = streams(&device);

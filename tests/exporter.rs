@@ -189,11 +189,11 @@ fn an_exporter_without_descriptors_pauses_and_then_serves() {
 }
 
 #[test]
-fn an_exporter_that_nobody_scrapes_sleeps() {
+fn an_exporter_that_is_not_scraped_sleeps() {
     if is_inside() {
         return serve();
     }
-    let mut served = Served::start("an_exporter_that_nobody_scrapes_sleeps", "true");
+    let mut served = Served::start("an_exporter_that_is_not_scraped_sleeps", "true");
     assert!(served.scrape().starts_with("HTTP/1.1 200 "));
     let mut wakes = || served.ask("wakes").parse::<u64>().expect("a number");
     let before = wakes();

@@ -39,7 +39,7 @@ impl Hook for Locking {
 }
 
 #[test]
-fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
+fn a_child_fails_typed_without_waiting_and_shares_nothing() {
     // A child of a process that opened nothing starts afresh.
     in_child(|| {
         let device = HostDevice::builder().memory_limit(MIB).build();

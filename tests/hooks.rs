@@ -13,7 +13,7 @@ const KIB: u64 = 1024;
 
 /// What a hook was called with.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct Noted {
     thread: ThreadId,
     occasion: Occasion,
     outcome: Outcome,
@@ -27,7 +27,7 @@ struct Told {
 /// Records what it is called with, and then does something.
 struct Recorder<F = fn(Occasion, Outcome)> {
     name: String,
-    told: Mutex<Vec<Told>>,
+    noted: Mutex<Vec<Noted>>,
     act: F,
 }
 
@@ -39,15 +39,15 @@ impl Recorder {
 
 impl<F> Recorder<F> {
     fn acting(name: &str, act: F) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), told: Mutex::default(), act })
+        Arc::new(Self { name: name.into(), noted: Mutex::default(), act })
     }
 
-    fn told(&self) -> Vec<Told> {
-        self.told.lock().expect("no panic").clone()
+    fn noted(&self) -> Vec<Noted> {
+        self.noted.lock().expect("no panic").clone()
     }
 
     fn occasions(&self) -> Vec<(Occasion, Outcome)> {
-        self.told().iter().map(|told| (told.occasion, told.outcome)).collect()
+        self.noted().iter().map(|noted| (noted.occasion, noted.outcome)).collect()
     }
 }
 
@@ -56,9 +56,17 @@ impl<F: Fn(Occasion, Outcome)> Recorder<F> {
         let &HookEvent {
             outcome, id, requested_bytes: requested, rounded_bytes: rounded, address, site, ..
         } = event;
-        let told =
-            Told { thread: thread::current().id(), occasion, outcome, id, requested, rounded, address, site };
-        self.told.lock().expect("no panic").push(told);
+        let noted = Noted {
+            thread: thread::current().id(),
+            occasion,
+            outcome,
+            id,
+            requested,
+            rounded,
+            address,
+            site,
+        };
+        self.noted.lock().expect("no panic").push(noted);
         (self.act)(occasion, outcome);
     }
 }
@@ -120,14 +128,13 @@ fn device() -> HostDevice {
 }
 
 /// Each before has its after, on its thread, an allocation's within its request's; each id that was served is
-/// freed once, as what it was served with. Answers how many requests, allocations and served requests there
-/// were.
-fn check_pairs(told: &[Told]) -> [usize; 3] {
-    let mut open: HashMap<ThreadId, Vec<Told>> = HashMap::new();
-    let mut served: HashMap<u64, Told> = HashMap::new();
+/// freed once, with the values of its request. Returns the numbers of requests, allocations and served requests.
+fn check_pairs(noted: &[Noted]) -> [usize; 3] {
+    let mut open: HashMap<ThreadId, Vec<Noted>> = HashMap::new();
+    let mut served: HashMap<u64, Noted> = HashMap::new();
     let mut seen = HashSet::new();
     let [mut allocations, mut freed] = [0; 2];
-    for one in told {
+    for one in noted {
         let open = open.entry(one.thread).or_default();
         if one.outcome == Outcome::Pending {
             match (one.occasion, open.last()) {
@@ -140,7 +147,7 @@ fn check_pairs(told: &[Told]) -> [usize; 3] {
             continue;
         }
         let before = open.pop().expect("it was announced");
-        let same = |one: &Told| (one.occasion, one.id, one.requested, one.site);
+        let same = |one: &Noted| (one.occasion, one.id, one.requested, one.site);
         assert_eq!(same(&before), same(one));
         match (one.occasion, one.outcome) {
             (Request, Outcome::Done) => drop(served.insert(one.id, *one)),
@@ -156,7 +163,7 @@ fn check_pairs(told: &[Told]) -> [usize; 3] {
     }
     assert!(open.values().all(Vec::is_empty), "{open:?}");
     assert_eq!(freed, served.len());
-    let ids: HashSet<_> = told.iter().filter(|one| one.occasion == Free).map(|one| one.id).collect();
+    let ids: HashSet<_> = noted.iter().filter(|one| one.occasion == Free).map(|one| one.id).collect();
     assert_eq!(ids.len(), served.len(), "each is freed once");
     [seen.len(), allocations, served.len()]
 }
@@ -206,7 +213,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
                 workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
             });
             handed_over.lock().expect("no panic").clear();
-            let [seen, allocations, served] = check_pairs(&recorder.told());
+            let [seen, allocations, served] = check_pairs(&recorder.noted());
             assert!(seen == requests && served > requests / 2, "{source}, {classes}: {served} of {requests}");
             let stats = pool.stats();
             assert_eq!(stats.served.total() + stats.failed.total(), requests as u64);
@@ -220,7 +227,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
 }
 
 #[test]
-fn every_way_to_a_buffer_tells_who_asked() {
+fn hooks_get_the_caller_of_every_kind_of_request() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let recorder = Recorder::new("recorder");
@@ -234,14 +241,14 @@ fn every_way_to_a_buffer_tells_who_asked() {
     drop(pool.allocate_zeroed(100, &stream).expect("memory"));
     drop(graph.allocate(5000, &stream).expect("memory"));
     drop(pool.allocate(u64::MAX, &stream).expect_err("too large"));
-    let told = recorder.told();
-    let sites: Vec<_> = told
+    let noted = recorder.noted();
+    let sites: Vec<_> = noted
         .iter()
-        .filter(|told| told.occasion == Request && told.outcome == Outcome::Pending)
-        .map(|told| (told.site.file(), told.site.line()))
+        .filter(|noted| noted.occasion == Request && noted.outcome == Outcome::Pending)
+        .map(|noted| (noted.site.file(), noted.site.line()))
         .collect();
     assert_eq!(sites, (first..first + 7).map(|line| (file!(), line)).collect::<Vec<_>>());
-    let last = told.last().expect("it was told");
+    let last = noted.last().expect("a call");
     assert_eq!((last.outcome, last.requested, last.rounded), (Outcome::Failed, u64::MAX, u64::MAX));
 }
 
@@ -266,7 +273,7 @@ fn hooks_are_called_in_the_order_given_and_have_names_of_their_own() {
 }
 
 #[test]
-fn a_hook_that_panics_changes_nothing_and_others_are_told() {
+fn a_hook_that_panics_changes_nothing_and_others_are_called() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     for at in ONE_MISS {
@@ -287,13 +294,13 @@ fn a_hook_that_panics_changes_nothing_and_others_are_told() {
             holder.join().expect_err("it panics")
         });
         assert_eq!(unwound.downcast_ref(), Some(&"as it is meant to"));
-        assert_eq!(check_pairs(&other.told()), [2, 2, 2]);
+        assert_eq!(check_pairs(&other.noted()), [2, 2, 2]);
         assert_eq!((pool.stats().live_bytes, pool.stats().held_bytes), (0, 0));
     }
 }
 
 #[test]
-fn what_a_hook_does_with_pools_is_told_to_none() {
+fn no_hook_is_called_for_requests_of_a_hook() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pools: Arc<Mutex<Vec<Pool<HostDevice>>>> = Arc::default();

@@ -32,11 +32,11 @@ impl Keeper {
 
     fn see(&self, call: HookCalls, event: &HookEvent<'_>) {
         let seen = Seen { call, id: event.id, stream: event.stream, kept: event.kept(self.owner) };
-        self.seen.lock().expect("nobody panicked").push(seen);
+        self.seen.lock().expect("no panic").push(seen);
     }
 
     fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("nobody panicked").clone()
+        self.seen.lock().expect("no panic").clone()
     }
 }
 

@@ -93,7 +93,7 @@ fn offsets(arena: &DeviceArena<HostDevice>) -> Vec<u64> {
 }
 
 #[test]
-fn one_stream_waits_for_nobody_and_another_for_the_last() {
+fn one_stream_never_waits_and_another_waits_for_the_last() {
     for (warm, next, waits) in [(0, 0, 0), (0, 1, 1), (4, 0, 0), (4, 1, 1)] {
         let scene = scene();
         scene.warm(warm, 0);

@@ -108,7 +108,7 @@ fn live_memory() {
 
 /// A pool over an arena that grows, which the program uses, too.
 #[test]
-fn a_virtual_pool_is_not_told_to_compact() {
+fn errors_of_a_virtual_pool_do_not_advise_compaction() {
     let (device, stream) = scene(64 * MIB);
     let arena = DeviceArena::builder(&device).growing().limit(16 * MIB).build().expect("an arena");
     let pool = pool(Pool::builder(&device).arena(&arena));
@@ -154,7 +154,7 @@ fn blocks_that_are_kept_in_place() {
 }
 
 #[test]
-fn an_arena_with_holes_is_told_to_compact() {
+fn errors_of_an_arena_with_holes_advise_compaction() {
     let (device, stream) = scene(64 * MIB);
     let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");
     let mut blocks: Vec<_> =
@@ -251,7 +251,7 @@ fn other_pools_of_the_process() {
             "16.0 MiB are free; of this process, pool `hoarder` holds 48.0 MiB (0 B idle); drop buffers of theirs, or give each pool a \
              `limit`",
         );
-        // A pool of another device is none of them.
+        // A pool of another device is not listed.
         let (elsewhere, its) = scene(MIB);
         let own = Pool::builder(&elsewhere).build().expect("a pool");
         let error = own.allocate(2 * MIB, &its).expect_err("too much");

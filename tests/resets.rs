@@ -97,15 +97,15 @@ fn an_arena_under_a_pool_is_not_reset() {
 #[test]
 fn an_arena_is_reset_once_its_pool_and_its_buffers_are_dropped() {
     for scene in scenes() {
-        let ((told, tell), (done, is_done)) = (channel::<()>(), channel::<()>());
+        let ((go, gate), (done, is_done)) = (channel::<()>(), channel::<()>());
         let Scene { stream, arena, pool, .. } = scene;
         let other = thread::spawn({
             let (pool, stream) = (pool.clone(), stream.clone());
             move || {
                 drop([1, 1, 1].map(|kib| pool.allocate(kib * KIB, &stream).expect("memory")));
                 drop(pool);
-                done.send(()).expect("somebody listens");
-                tell.recv().expect("somebody says so");
+                done.send(()).expect("the receiver waits");
+                gate.recv().expect("the signal");
             }
         });
         is_done.recv().expect("it works");
@@ -113,10 +113,10 @@ fn an_arena_is_reset_once_its_pool_and_its_buffers_are_dropped() {
         drop(pool);
         assert_eq!(arena.reset().expect_err("a buffer is live").arena(), Some(&ArenaError::ServesPool));
         drop(buffer);
-        // The other thread has not given up its magazines.
+        // The other thread has not returned its magazines.
         arena.reset().expect("nothing is live");
         let whole = arena.allocate(RANGE, &stream).expect("all of it");
-        told.send(()).expect("it listens");
+        go.send(()).expect("it listens");
         other.join().expect("no panic");
         assert_eq!(arena.used(), RANGE, "it frees nothing of the new owner's");
         drop(whole);

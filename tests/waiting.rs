@@ -23,11 +23,11 @@ fn assert_waiter_is_first(
     on_drop: impl FnOnce(Hook),
     what: &str,
 ) {
-    let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
-    let told = Mutex::new(told);
+    let ((go, gate), (there, is_there)) = (channel::<()>(), channel::<()>());
+    let gate = Mutex::new(gate);
     on_drop(Box::new(move || {
         let _ = there.send(());
-        let _ = told.lock().expect("no panic under it").recv();
+        let _ = gate.lock().expect("no panic under it").recv();
     }));
     let allocate = {
         let (pool, stream) = (pool.clone(), stream.clone());
@@ -69,13 +69,13 @@ fn a_request_that_waits_is_not_overtaken() {
         drop(pool.allocate(8 * KIB, &stream).expect("memory"));
         assert_waiter_is_first(&pool, &stream, |hook| device.on_drop(hook), &format!("round {round}"));
         device.forget_hook();
-        assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
+        assert!(pool.allocate(8 * KIB, &stream).is_ok(), "no request waits any more");
     }
 }
 
 /// As many as wait are served one after the other, and each that is served was before all that were not.
 #[test]
-fn those_who_wait_are_served_in_their_order() {
+fn waiting_requests_are_served_in_their_order() {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).build());
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device)
@@ -85,11 +85,11 @@ fn those_who_wait_are_served_in_their_order() {
         .build()
         .expect("a pool");
     drop(pool.allocate(8 * KIB, &stream).expect("memory"));
-    let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
-    let told = Mutex::new(told);
+    let ((go, gate), (there, is_there)) = (channel::<()>(), channel::<()>());
+    let gate = Mutex::new(gate);
     device.on_drop(move || {
         let _ = there.send(());
-        let _ = told.lock().expect("no panic under it").recv();
+        let _ = gate.lock().expect("no panic under it").recv();
     });
     let giver = thread::spawn({
         let pool = pool.clone();
@@ -137,7 +137,7 @@ fn a_request_that_the_device_refused_is_not_overtaken() {
             assert_waiter_is_first(&pool, &stream, |hook| device.before_drop(hook), &what);
             device.forget_hook();
             pool.trim().expect("a trim");
-            assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
+            assert!(pool.allocate(8 * KIB, &stream).is_ok(), "no request waits any more");
         }
     }
 }

@@ -19,7 +19,7 @@ fn device() -> Option<WgpuDevice> {
 /// Buffers of all sizes come and go on several streams and threads; nothing finds a byte that other code
 /// wrote.
 #[test]
-fn no_byte_is_anybody_elses() {
+fn each_byte_has_one_owner() {
     let Some(device) = device() else { return };
     let kernels = TestKernels::load(&device).expect("kernels");
     let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");

@@ -65,8 +65,8 @@ fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
         host.expect("it is always there")["total_bytes"].as_u64().expect("a number")
     };
     assert!(total(&without) > 0 && total(&without) >= total(&with) / 2, "{}", total(&without));
-    let told = String::from_utf8_lossy(&without.stderr).into_owned();
-    assert!(told.contains("no /proc: limits of this process"), "{told}");
+    let warning = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(warning.contains("no /proc: limits of this process"), "{warning}");
 }
 
 #[test]

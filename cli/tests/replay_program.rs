@@ -95,7 +95,7 @@ fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
     let (code, out, err) = replay(&["--backend", "cuda:4096"]);
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert!(err.starts_with("error: no device `cuda:4096`: "), "{err}");
-    assert!(err.contains("host (host memory)"), "what there is instead: {err}");
+    assert!(err.contains("host (host memory)"), "it lists available devices: {err}");
     let is_absent = err.contains("cuda is not available: ");
     assert!(is_absent || err.contains("names none"), "{err}");
     assert!(!err.contains("feature `cuda`"), "it is built in: {err}");

@@ -60,10 +60,10 @@ fn fails_to_solve(option: &str, mebibytes: u64) -> bool {
     if status.code() != Some(1) {
         return false;
     }
-    let is_told = ["out of memory", "Resource temporarily unavailable", "bytes of host memory"]
+    let is_reported = ["out of memory", "Resource temporarily unavailable", "bytes of host memory"]
         .iter()
         .any(|what| error.contains(what));
-    assert!(is_told && !error.contains("panicked"), "{limit}: {error}");
+    assert!(is_reported && !error.contains("panicked"), "{limit}: {error}");
     true
 }
 

@@ -210,7 +210,7 @@ fn alert_fires(program: &Path, folder: &Path) {
         );
     }
     for alert in alerts {
-        assert_eq!(alert["labels"]["pool"], "starved", "the healthy pools alert nobody: {alert}");
+        assert_eq!(alert["labels"]["pool"], "starved", "healthy pools raise no alert: {alert}");
         if alert["labels"]["alertname"] == "VrampoolHitRateCritical" {
             let advice = alert["annotations"]["description"].as_str().expect("advice");
             assert!(advice.contains("max_cached_bytes"), "it says what to change: {advice}");

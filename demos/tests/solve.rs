@@ -78,7 +78,7 @@ fn the_picture_has_a_bar_for_each_stage_of_each_chunk() {
 }
 
 #[test]
-fn a_comparison_tells_what_is_hidden() {
+fn a_comparison_reports_hidden_transfers() {
     let report = json(&[&SMALL[..], &["--compare", "--host", "pageable", "--latency", "1"]].concat());
     for key in ["single_stream_seconds", "copy_seconds", "compute_seconds", "speedup", "hidden"] {
         assert!(report[key].as_f64().is_some_and(f64::is_finite), "{key}: {report}");

@@ -230,7 +230,7 @@ fn a_variable_that_cannot_be_read_is_named() {
         ("VRAMPOOL_PINNED_STAGING_MB", "-1"),
         ("VRAMPOOL_OVERLAP", "much"),
     ] {
-        // Whatever the arguments, and on a device that needs none of them.
+        // The error does not depend on the arguments, nor on whether the device needs the variables.
         let error = failure(&["--epochs", "1", "--max-cached-bytes", "1MiB"], &[(name, value)], 1);
         assert!(error.contains(name) && error.contains(value), "{error}");
     }

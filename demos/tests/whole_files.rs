@@ -210,14 +210,14 @@ fn a_disk_that_becomes_full_leaves_the_previous_file_or_the_next_one() {
 }
 
 #[test]
-fn a_read_only_folder_is_told_before_the_work() {
+fn a_read_only_folder_is_reported_before_the_work() {
     for writer in WRITERS {
         let (folder, path) = folder(&writer);
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).expect("ours");
         let is_writable = fs::write(folder.path().join("probe"), "").is_ok();
         let own = writer.command(&path);
         let mut command = match is_writable {
-            // Who runs this may do everything: the program may not.
+            // The user that runs the test has all permissions; the program runs without them.
             true => {
                 fs::remove_file(folder.path().join("probe")).expect("ours");
                 let mut command = Command::new("setpriv");

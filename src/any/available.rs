@@ -42,7 +42,7 @@ pub struct Devices {
     pub absent: Vec<Absent>,
 }
 
-/// A device that was asked for and not opened. Its text tells what could be.
+/// An error for a device that was requested and not opened. Its text lists the devices that can be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotOpened {

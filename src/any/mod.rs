@@ -1,6 +1,6 @@
 //! A backend chosen at run time, of those that features compiled in.
 //!
-//! * [`open`] opens a device by its name; [`devices`] lists what there is, and why the rest is not.
+//! * [`open`] opens a device by its name; [`devices`] lists available devices, and why other backends are unavailable.
 //! * [`AnyDevice`] is an enum of devices and a backend like any other: `Pool<AnyDevice>`,
 //!   `DeviceArena<AnyDevice>`.
 //! * A kernel needs the backend's own types: match on the enums, or ask them, as `AnyDevice::as_host` and

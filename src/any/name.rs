@@ -69,7 +69,7 @@ impl fmt::Display for Name {
 /// ```
 ///
 /// # Errors
-/// [`Error::NotOpened`], whose text lists what is there and why the rest is not; for `auto` also those of
+/// [`Error::NotOpened`], whose text lists available devices and why others are unavailable; for `auto` also those of
 /// [`from_environment`].
 pub fn open(name: &str) -> Result<AnyDevice, Error> {
     open_with(name, &environment::process)
@@ -77,7 +77,7 @@ pub fn open(name: &str) -> Result<AnyDevice, Error> {
 
 /// The device that `VRAMPOOL_BACKEND` names, for a program's default: `None` where it is not set, or empty.
 ///
-/// A name that somebody gives to the program should come before it, as in [`PoolBuilder`](crate::PoolBuilder):
+/// A name that is an argument of the program should override it, as in [`PoolBuilder`](crate::PoolBuilder):
 /// argument, then environment, then default.
 ///
 /// # Errors
@@ -108,7 +108,7 @@ fn open_named(name: &str) -> Result<AnyDevice, Box<NotOpened>> {
     opened.map_err(|cause| Box::new(NotOpened { name: name.into(), cause, devices: devices() }))
 }
 
-/// The best that opens. One that is there and does not open is told of in the log.
+/// Opens the best device. A listed device that does not open is noted in the log.
 fn best() -> Result<AnyDevice, BackendError> {
     for listed in devices().by_preference() {
         match open_named(&listed.name) {

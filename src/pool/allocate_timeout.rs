@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_never_served_shuts_nobody_out_for_ever() {
+    fn a_request_that_is_never_served_does_not_block_others_for_ever() {
         let (pool, stream, live) = half_full();
         thread::scope(|scope| {
             let endless = scope.spawn(|| pool.allocate_timeout(6 * MIB, &stream, Duration::MAX));
@@ -366,7 +366,7 @@ mod tests {
             while pool.allocate(MIB, &stream).is_err() {
                 if began.elapsed() > Duration::from_secs(60) {
                     pool.close();
-                    panic!("it shuts everybody out");
+                    panic!("it blocks all other requests");
                 }
                 thread::yield_now();
             }

@@ -178,7 +178,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Says that work on `stream` uses the buffer, in an order that the program itself sees to: neither host
-    /// nor device waits now, and the next borrower, or who writes the buffer through a region, waits for the
+    /// nor device waits now, and the next borrower, or a write of the buffer through a region, waits for the
     /// work so far on that stream too. As `record_stream` of PyTorch's tensors. On a stream that is captured
     /// into a graph it is [`used_on`](Self::used_on).
     ///
@@ -190,7 +190,7 @@ impl<B: Backend> Buffer<B> {
     /// let batch = pool.allocate(4096, &copy)?;
     /// device.wait(&compute, &device.record(&copy)?)?; // the program's own order
     /// batch.record_stream(&compute)?;
-    /// drop(batch); // whoever gets it waits for both
+    /// drop(batch); // the next user of the memory waits for both
     /// assert_eq!(pool.stats().stream_waits, 0);
     /// # Ok::<(), vrampool::Error>(())
     /// ```
@@ -200,7 +200,7 @@ impl<B: Backend> Buffer<B> {
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
-        // What a graph does it does at each launch, of which nobody will tell.
+        // The work of a graph runs at each launch, and launches are not reported to the pool.
         match self.noting(DeviceCall::Order, self.device().is_capturing(stream))? {
             true => self.used_on(stream),
             false => {
@@ -288,8 +288,8 @@ impl<B: Backend> Buffer<B> {
         self.noting(DeviceCall::Copy, self.device().download(stream, region, bytes))
     }
 
-    /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way
-    /// is not known to the pool: say [`used_on`](Self::used_on). A block of an arena is not moved while the
+    /// The memory that contains the buffer; its range is that of a [region](Self::on). Work that reaches it in this way
+    /// is not known to the pool: call [`used_on`](Self::used_on). A block of an arena is not moved while the
     /// result exists, and no region made of the memory outlives that:
     ///
     /// ```compile_fail,E0716

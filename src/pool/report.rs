@@ -1,4 +1,4 @@
-//! What a pool holds, and for whom.
+//! The memory that a pool holds, and the lines of code that hold its live buffers.
 
 use crate::heap::core::PoolCore;
 use crate::heap::stats::table::PoolStats;

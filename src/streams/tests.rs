@@ -151,8 +151,8 @@ impl Scene {
             (8..12, None) => self.free(cell),
             (0..12, Some(tick)) => self.take(cell, stream, tick),
             (12..14, _) => {
-                let (go, told) = channel::<()>();
-                let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+                let (go, signal) = channel::<()>();
+                let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = signal.recv();
                 self.streams[stream].launch([], [], kernel).expect("queued");
                 self.stalled.push(go);
             }

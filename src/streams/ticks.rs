@@ -169,7 +169,7 @@ impl Ticks {
         self.wanted = WANTED;
     }
 
-    /// Whether frees get markers. Nobody needs them while streams find memory of their own, or of idle streams.
+    /// Whether frees get markers. They are not needed while streams find memory of their own, or of idle streams.
     #[inline]
     pub(crate) fn are_markers_wanted(&self) -> bool {
         self.wanted > 0

@@ -95,13 +95,13 @@ impl<S> Uses<S> {
         (!self.is_shared()).then_some(&self.writer)
     }
 
-    /// Calls `tell` for each user, the writer last.
+    /// Calls `visit` for each user, the writer last.
     #[inline]
-    pub(crate) fn each(&self, mut tell: impl FnMut(&S)) {
+    pub(crate) fn each(&self, mut visit: impl FnMut(&S)) {
         if let Some(readers) = self.readers.get() {
-            readers.lock().iter().for_each(|reader| tell(&reader.stream));
+            readers.lock().iter().for_each(|reader| visit(&reader.stream));
         }
-        tell(&self.writer);
+        visit(&self.writer);
     }
 }
 

@@ -93,7 +93,7 @@ fn respond(published: &Published, request: &Request<Incoming>) -> Response<Full<
             let accept = request.headers().get_all(ACCEPT);
             let format = Format::accepted(accept.iter().filter_map(|value| value.to_str().ok()));
             let mut text = Text::new(format);
-            published.tell(&mut |series, sample| text.tell(series, sample));
+            published.publish(&mut |series, sample| text.add(series, sample));
             let mut response = with(StatusCode::OK, format, text.finish());
             response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
             response

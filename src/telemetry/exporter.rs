@@ -124,7 +124,7 @@ fn start(listener: TcpListener) -> Result<(Runtime, tokio::net::TcpListener), St
 impl Drop for Exporter {
     fn drop(&mut self) {
         if fork::is_child() {
-            // Its thread is not here, and its end is told to nobody.
+            // The thread does not exist in this process, and its end cannot be awaited.
             return std::mem::forget((self.stop.take(), self.thread.take()));
         }
         drop(self.stop.take());

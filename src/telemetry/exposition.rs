@@ -60,7 +60,7 @@ pub(super) struct Text {
     /// A figure of each metric, and its lines.
     metrics: Vec<(&'static Figure, String)>,
     place: FxHashMap<&'static str, usize>,
-    /// The series that was told last, and its labels.
+    /// The series that was added last, and its labels.
     series: Option<Series>,
     labels: String,
 }
@@ -73,7 +73,7 @@ impl Text {
         Self { format, metrics, place, series: None, labels: String::new() }
     }
 
-    pub(super) fn tell(&mut self, series: &Series, Sample { figure, suffix, labels, value }: Sample<'_>) {
+    pub(super) fn add(&mut self, series: &Series, Sample { figure, suffix, labels, value }: Sample<'_>) {
         if matches!(value, Value::Gauge(value) if value.is_nan()) {
             // Unknown values are not served.
             return;

@@ -94,7 +94,7 @@ pub trait Watch: Send {
     /// Whether the owner has a handle.
     fn is_there(&self) -> bool;
 
-    /// Returns the owner's address, which tells it from all others while it exists.
+    /// Returns the owner's address, which is unique while the owner exists.
     fn place(&self) -> usize;
 }
 

@@ -15,23 +15,23 @@ use std::sync::Arc;
 /// taken for one of the program's.
 pub(super) static TURN: Mutex<()> = Mutex::new(());
 
-/// What is remembered of owners that have ended.
+/// How long and how many owners that have ended are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Keep {
-    /// How often the last figures of each are told.
+    /// How often the last figures of each are published.
     pub(super) times: u32,
     /// How many are remembered after that. The next owner of their series counts on from there.
     pub(super) most: usize,
 }
 
 impl Keep {
-    /// Forgets the oldest of those that were told, a quarter of them at a time.
+    /// Forgets the oldest owners whose last figures were published `times` times, a quarter of them at a time.
     fn forget(self, ended: &mut FxHashMap<Series, Ended>) {
         if ended.len() <= self.most {
             return;
         }
-        let told = ended.values().filter(|ended| ended.times >= self.times);
-        let mut numbers: Vec<u64> = told.map(|ended| ended.number).collect();
+        let published = ended.values().filter(|ended| ended.times >= self.times);
+        let mut numbers: Vec<u64> = published.map(|ended| ended.number).collect();
         numbers.sort_unstable_by_key(|&number| Reverse(number));
         if let Some(&newest_forgotten) = numbers.get(self.most - self.most / 4) {
             ended.retain(|_, ended| ended.times < self.times || ended.number > newest_forgotten);
@@ -58,17 +58,17 @@ struct Listing {
     watch: Box<dyn Watch>,
     /// What an earlier owner of the series had counted.
     before: Option<OwnerFigures>,
-    /// What was told last.
-    told: Option<OwnerFigures>,
+    /// The figures published last.
+    published: Option<OwnerFigures>,
 }
 
 struct Ended {
     figures: OwnerFigures,
-    /// The figures published last; some of them are unknown since.
-    told: Option<OwnerFigures>,
+    /// The figures published last; some of them are unknown now.
+    published: Option<OwnerFigures>,
     /// Its place among all that ended.
     number: u64,
-    /// How often they were told.
+    /// How often the figures were published.
     times: u32,
 }
 
@@ -97,7 +97,7 @@ impl Published {
         Err(Error::configuration(field, owner.name(), reason))
     }
 
-    /// Publishes an owner as the first of its series that nobody else has. `false` when it is published already.
+    /// Publishes an owner under the first of its series that no other owner has. Returns `false` if it is published already.
     fn add_watch(&self, own: &Series, watch: impl Watch + 'static) -> bool {
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
@@ -123,20 +123,20 @@ impl Published {
             let other = listed.owners.swap_remove(index);
             break (series, other.last(last));
         };
-        listed.owners.push(Listing { series, watch: Box::new(watch), before, told: None });
+        listed.owners.push(Listing { series, watch: Box::new(watch), before, published: None });
         true
     }
 
-    /// Tells the figures of all owners.
-    pub(super) fn tell(&self, to: &mut dyn FnMut(&Series, Sample<'_>)) {
-        let mut tell = |series: &Series, figures: &OwnerFigures, before: Option<&OwnerFigures>| {
+    /// Publishes the figures of all owners.
+    pub(super) fn publish(&self, to: &mut dyn FnMut(&Series, Sample<'_>)) {
+        let mut publish = |series: &Series, figures: &OwnerFigures, before: Option<&OwnerFigures>| {
             figures.samples().for_each(|sample| to(series, sample));
             if let Some(before) = before {
                 figures.forgotten(before).for_each(|sample| to(series, sample));
             }
         };
         // Before the locks, so that these are dropped outside of them whatever a recorder does: memory goes back to
-        // devices then, and hooks are told.
+        // devices then, and hooks are called.
         let mut closing = Vec::new();
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
@@ -147,29 +147,29 @@ impl Published {
                 Observed::There(figures, last) => {
                     closing.extend(last);
                     let figures = owner.counting_on(figures);
-                    tell(&owner.series, &figures, owner.told.as_ref());
-                    owner.told = Some(figures);
+                    publish(&owner.series, &figures, owner.published.as_ref());
+                    owner.published = Some(figures);
                     index += 1;
                 }
                 Observed::Ending => {
-                    if let Some(told) = &owner.told {
-                        tell(&owner.series, told, None);
+                    if let Some(published) = &owner.published {
+                        publish(&owner.series, published, None);
                     }
                     index += 1;
                 }
                 Observed::Ended(last) => {
                     let owner = owners.swap_remove(index);
-                    let (series, told) = (owner.series.clone(), owner.told.clone());
+                    let (series, published) = (owner.series.clone(), owner.published.clone());
                     if let Some(last) = owner.last(last) {
                         *count += 1;
                         let figures = last.closed();
-                        ended.insert(series, Ended { figures, told, number: *count, times: 0 });
+                        ended.insert(series, Ended { figures, published, number: *count, times: 0 });
                     }
                 }
             }
         }
         for (series, ended) in ended.iter_mut().filter(|(_, ended)| ended.times < self.keep.times) {
-            tell(series, &ended.figures, ended.told.take().as_ref());
+            publish(series, &ended.figures, ended.published.take().as_ref());
             ended.times += 1;
         }
         self.keep.forget(ended);
@@ -184,8 +184,8 @@ impl Listing {
         }
     }
 
-    /// What a series ends with whose owner had these last figures, if it had any.
+    /// Returns the last figures of a series, from the last figures of its owner.
     fn last(self, figures: Option<OwnerFigures>) -> Option<OwnerFigures> {
-        figures.map(|figures| self.counting_on(figures)).or(self.told).or(self.before)
+        figures.map(|figures| self.counting_on(figures)).or(self.published).or(self.before)
     }
 }

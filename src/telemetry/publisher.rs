@@ -49,14 +49,14 @@ impl Publisher {
             return Err(failed("it would publish without a pause; choose seconds".into()));
         }
         let (published, (stop, stopped)) = (Published::new(KEEP), channel());
-        let telling = published.clone();
+        let publishing = published.clone();
         let publish = move || {
             describe(&METRICS);
-            telling.tell(&mut record);
+            publishing.publish(&mut record);
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                telling.tell(&mut record);
+                publishing.publish(&mut record);
             }
-            telling.tell(&mut record);
+            publishing.publish(&mut record);
         };
         let thread = thread::Builder::new().name("vrampool metrics".into());
         let thread = start_thread(|| thread.spawn(publish));
@@ -75,9 +75,9 @@ impl Publisher {
     }
 
     /// Publishes all of them at once, to the current recorder, without waiting for the next time.
-    /// One publisher does so at a time; a recorder that is told of it must neither publish nor add.
+    /// One publisher does so at a time; the recorder must neither publish nor add during the call.
     pub fn publish(&self) {
-        self.published.tell(&mut record);
+        self.published.publish(&mut record);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The label values that tell one pool or other owner from another.
+//! The label values that distinguish one pool or other owner from another.
 
 use super::owner::Owner;
 use vrampool_backend::Backend;

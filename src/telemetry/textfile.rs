@@ -1,4 +1,4 @@
-//! Metrics in a file, for a job that nobody scrapes.
+//! Metrics in a file, for a job that Prometheus does not scrape.
 
 use super::exposition::{Format, Text};
 use super::owner::Owner;
@@ -34,7 +34,7 @@ static WRITES: AtomicU64 = AtomicU64::new(0);
 /// [`Error::Configuration`] if the file cannot be written; then it is as it was.
 pub fn write_textfile(path: impl AsRef<Path>, owner: &impl Owner) -> Result<(), Error> {
     let (path, series, mut text) = (path.as_ref(), Series::of(owner), Text::new(Format::Prometheus));
-    owner.figures().samples().for_each(|sample| text.tell(&series, sample));
+    owner.figures().samples().for_each(|sample| text.add(&series, sample));
     let mut name = path.file_name().unwrap_or_default().to_owned();
     // Other threads and processes may write the same file.
     let number = WRITES.fetch_add(1, Relaxed);

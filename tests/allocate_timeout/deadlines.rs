@@ -84,7 +84,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_allocation_that_blocks_ends_no_request_late() -> Answer {
+fn an_allocation_that_blocks_delays_no_request_beyond_its_timeout() -> Answer {
     for timeout in TIMES {
         let device = device(1 << 20);
         let ((gate, at_gate, open), stream) = (Gate::new(), device.create_stream()?);
@@ -105,7 +105,7 @@ fn an_allocation_that_blocks_ends_no_request_late() -> Answer {
 }
 
 #[test]
-fn a_free_that_blocks_ends_no_request_late() -> Answer {
+fn a_free_that_blocks_delays_no_request_beyond_its_timeout() -> Answer {
     for (source, timeout) in
         [Source::Direct, Source::Driver].into_iter().flat_map(|source| TIMES.map(|time| (source, time)))
     {
@@ -128,7 +128,7 @@ fn a_free_that_blocks_ends_no_request_late() -> Answer {
 
 /// Another request, which the device refused, releases memory meanwhile.
 #[test]
-fn a_turn_at_the_device_that_does_not_come_ends_no_request_late() -> Answer {
+fn a_turn_at_the_device_that_does_not_come_delays_no_request_beyond_its_timeout() -> Answer {
     for timeout in TIMES {
         let (device, (gate, at_gate, open)) = (device(64 * KIB), Gate::new());
         let stream = device.create_stream()?;
@@ -264,7 +264,7 @@ fn requests_that_end_before_their_calls_lose_nothing() -> Answer {
     until(|| (pool.stats().live_buffers, pool.stats().in_transit_bytes) == (0, 0));
     let stats = pool.stats();
     assert_eq!(stats.failed.total(), refused.into_inner());
-    // A call that ended too late counts as a miss as well.
+    // A call that ended after its deadline counts as a miss as well.
     assert!(stats.served.total() >= served.into_inner(), "{stats:?}");
     pool.close();
     until(|| (pool.stats().held_bytes, device.taken()) == (0, 0));

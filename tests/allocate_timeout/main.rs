@@ -1,5 +1,5 @@
 //! Requests that wait for memory are served in order of arrival, none starves, and nothing is lost when they
-//! give up or the pool is closed.
+//! time out or the pool is closed.
 #![cfg(feature = "host")]
 
 mod closed;
@@ -44,7 +44,7 @@ fn requests_are_served_in_order_of_arrival() -> Answer {
     let (_, pool, stream) = pool_of(1, 64 * KIB)?;
     let all = pool.allocate(64 * KIB, &stream)?;
     let served = Mutex::new(Vec::new());
-    // Who is served keeps the memory until it has said so.
+    // A served thread keeps the memory until it has recorded that.
     let last = Mutex::new(None);
     thread::scope(|scope| {
         let mut threads = Vec::new();

@@ -34,7 +34,7 @@ fn a_waiting_thread_keeps_no_memory() -> Answer {
                 drop(pool.allocate(4 * KIB, stream)?);
             }
             ready.send(()).expect("it listens");
-            going.recv().expect("it is told to go on");
+            going.recv().expect("the signal to go on");
             pool.allocate_timeout(64 * KIB, stream, LONG).map(drop)
         });
         is_ready.recv().expect("it keeps memory");
@@ -63,7 +63,7 @@ fn a_request_that_the_device_refused_recalls_magazines() -> Answer {
         scope.spawn(move || -> Answer {
             let held = (0..64).map(|_| pool.allocate(4 * KIB, stream)).collect::<Result<Vec<_>, _>>()?;
             ready.send(()).expect("it listens");
-            going.recv().expect("it is told to go on");
+            going.recv().expect("the signal to go on");
             drop(held);
             // It makes no further call.
             let _ = ending.recv();
@@ -231,11 +231,11 @@ fn idle_memory_ends_a_wait_for_a_release() -> Answer {
     let pool = builder.magazine_bytes(0).build()?;
     let (idle, live) = (pool.allocate(8 * KIB, &stream)?, pool.allocate(8 * KIB, &stream)?);
     drop(idle);
-    let ((go, told), (there, is_there)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
-    let told = Mutex::new(told);
+    let ((go, gate), (there, is_there)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+    let gate = Mutex::new(gate);
     device.on_drop(move || {
         let _ = there.send(());
-        let _ = told.lock().expect("no panic").recv_timeout(SOON);
+        let _ = gate.lock().expect("no panic").recv_timeout(SOON);
     });
     let began = Instant::now();
     thread::scope(|scope| {

@@ -105,7 +105,7 @@ fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
         assert!(is_wait(kept.on(captured).expect_err("it is captured")), "{source}");
         assert!(is_wait(kept.on_mut(captured).expect_err("it is captured")), "{source}");
         assert_eq!(scene.calls(), calls, "{source}");
-        // All streams of a capture can; and what it has is not for others, who get other memory.
+        // All streams of a capture can use it. Other streams get other memory.
         scene.device.capture(&[captured, other]);
         kept.on_mut(captured).expect("another stream of the capture");
         scene.device.capture(&[captured]);
@@ -150,7 +150,7 @@ fn what_streams_freed_side_by_side_serves_a_captured_one_after_a_wait() {
 
 /// A request that is refused changes nothing for the code that freed the memory that it would have got.
 #[test]
-fn a_refused_request_leaves_memory_to_those_who_freed_it() {
+fn a_refused_request_leaves_memory_to_the_streams_that_freed_it() {
     for source in [Source::Arena, Source::Virtual] {
         let scene = scene_with(source, |builder| builder.cached_class(0));
         let [captured, one, two] = &scene.streams;

@@ -138,7 +138,7 @@ fn a_wait_ends_with_a_share() {
                 false => child.set_share(10 * KIB).expect("less"),
             }
             waiting.join().expect("no panic").expect("memory");
-            assert!(began.elapsed() < timeout, "nobody woke it");
+            assert!(began.elapsed() < timeout, "it was not woken");
         });
         pool.trim().expect("a trim");
     }

@@ -54,9 +54,9 @@ fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_
         assert!(hook.0.set((Arc::clone(&child), stream.clone())).is_ok());
         assert!(child.allocate(4 * KIB, &stream).is_ok());
         assert!(hook.1.load(SeqCst), "it was called");
-        done.send(()).expect("somebody listens");
+        done.send(()).expect("the receiver waits");
     });
-    is_done.recv_timeout(Duration::from_secs(20)).expect("nobody waits for ever");
+    is_done.recv_timeout(Duration::from_secs(20)).expect("no wait is endless");
 }
 
 #[test]

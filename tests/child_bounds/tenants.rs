@@ -72,8 +72,8 @@ fn a_child_has_every_call_of_a_pool() {
         assert_eq!((child.stats().idle_bytes, child.stats().live_bytes), (0, 0));
         pool.close();
         assert!(matches!(child.allocate(1, &stream), Err(Error::Closed)));
-        let late = pool.child("late").build().expect("a pool");
-        assert!(matches!(late.allocate(1, &stream), Err(Error::Closed)), "its pool is closed");
+        let after = pool.child("after").build().expect("a pool");
+        assert!(matches!(after.allocate(1, &stream), Err(Error::Closed)), "its pool is closed");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Random requests of the pools of a tree, one at a time, against a naive twin: what is live, and who is below whom.
+//! Random requests of the pools of a tree, one at a time, against a naive twin: live bytes, and the order of the pools.
 
 use crate::{Device, KIB, device};
 use proptest::prelude::*;

@@ -81,21 +81,21 @@ fn w4_failing_copies_and_callbacks_lose_blocks() {
     for n in 1..=12 {
         let (setup, kept) = scene();
         setup.device.faults().fail_nth(Call::Copy, n);
-        let mut told = 0;
-        setup.arena.compact(u64::MAX, &setup.stream, |_| told += 1).expect_err("the fault");
-        assert_eq!(told, (n - 1) / 3, "all that moved, and no other");
+        let mut reported = 0;
+        setup.arena.compact(u64::MAX, &setup.stream, |_| reported += 1).expect_err("the fault");
+        assert_eq!(reported, (n - 1) / 3, "all that moved, and no other");
         all_valid(&setup, &kept);
         let report = setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault any more");
-        assert_eq!(report.moved_blocks, 4 - told);
+        assert_eq!(report.moved_blocks, 4 - reported);
         all_valid(&setup, &kept);
     }
     for n in 0..4 {
         let (setup, kept) = scene();
-        let mut told = 0;
+        let mut reported = 0;
         let compaction = AssertUnwindSafe(|| {
             setup.arena.compact(u64::MAX, &setup.stream, |_| {
-                assert!(told < n, "a caller's bug");
-                told += 1;
+                assert!(reported < n, "a caller's bug");
+                reported += 1;
             })
         });
         assert!(catch_unwind(compaction).is_err());

@@ -100,7 +100,7 @@ fn both_ways(blocks: u64, right: u8, wrong: u8, scenario: impl Fn(&Scene) -> u8)
 }
 
 #[test]
-fn a_freed_block_is_handed_out_behind_its_last_reader() {
+fn a_freed_block_is_reused_behind_its_last_reader() {
     both_ways(1, 0xAA, 0xBB, |scene| {
         let block = scene.block(0xAA);
         let gate = scene.held_back_reader(scene.a(), &block);
@@ -126,7 +126,7 @@ fn every_stream_that_used_a_block_is_waited_for() {
 }
 
 #[test]
-fn what_a_move_left_is_handed_out_behind_readers_of_the_old_place() {
+fn the_old_place_of_a_moved_block_is_reused_behind_its_readers() {
     both_ways(2, 0xAA, 0xBB, |scene| {
         let (hole, block) = (scene.block(0xCC), scene.block(0xAA));
         drop(hole);
@@ -196,7 +196,7 @@ fn the_next_owner_of_what_a_move_left_waits_for_the_move() {
 }
 
 #[test]
-fn after_a_reset_memory_is_handed_out_behind_its_last_reader() {
+fn after_a_reset_memory_is_reused_behind_its_last_reader() {
     both_ways(1, 0xAA, 0xBB, |scene| {
         let block = scene.block(0xAA);
         let gate = scene.held_back_reader(scene.a(), &block);
@@ -238,7 +238,7 @@ fn a_block_grows_in_place_behind_readers_of_what_it_grows_into() {
 }
 
 #[test]
-fn one_stream_waits_for_nobody() {
+fn one_stream_never_waits() {
     let setup = probed(MB);
     let (hole, mut block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
     drop(hole);
@@ -251,7 +251,7 @@ fn one_stream_waits_for_nobody() {
     assert_eq!((setup.arena.stream_waits(), faults.calls(Call::Record), faults.calls(Call::Wait)), (0, 0, 0));
 }
 
-/// It has not waited for the owner, whose writes may be under way.
+/// The stream has not waited for the owner, which may still write.
 #[test]
 fn a_stream_whose_compaction_failed_to_wait_waits_when_it_uses_the_block() {
     for call in [Call::Record, Call::Wait] {

@@ -23,7 +23,7 @@ fn a_thread_that_ends_frees_nothing_itself() {
             let seen = Arc::clone(&freed_by);
             device.on_drop(move || seen.lock().expect("no panic").push(thread::current().id()));
             let pool = Pool::builder(&device).build().expect("a pool");
-            let ((keeps, has_kept), (go, told)) = (mpsc::channel(), mpsc::channel::<()>());
+            let ((keeps, has_kept), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
             let worker = thread::spawn({
                 let (pool, device) = (pool.clone(), device.clone());
                 move || {
@@ -33,8 +33,8 @@ fn a_thread_that_ends_frees_nothing_itself() {
                     device.fill(&stream, region, 1).expect("queued");
                     drop(buffer);
                     drop(pool);
-                    keeps.send(()).expect("somebody waits");
-                    let _ = told.recv();
+                    keeps.send(()).expect("the receiver waits");
+                    let _ = gate.recv();
                 }
             });
             has_kept.recv().expect("it works");

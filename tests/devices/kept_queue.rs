@@ -1,4 +1,4 @@
-//! Who keeps the queues of streams.
+//! Counts the owners of streams' queues.
 
 #[cfg(feature = "opencl")]
 use opencl3::command_queue::{
@@ -6,7 +6,7 @@ use opencl3::command_queue::{
 };
 use vrampool::any::AnyStream;
 
-/// A stream's queue, counted once more, so that the others who keep it can be counted. Nothing where the
+/// A stream's queue, counted once more, so that its other owners can be counted. Nothing where the
 /// driver does not count them.
 #[derive(Debug)]
 pub(crate) struct KeptQueue {
@@ -20,7 +20,7 @@ impl KeptQueue {
         #[cfg(feature = "opencl")]
         let queue = match stream {
             AnyStream::OpenCl(stream) => {
-                // SAFETY: the stream keeps the queue; the count is given up once, by `drop`.
+                // SAFETY: the stream keeps the queue; the count is released once, by `drop`.
                 unsafe { retain_command_queue(stream.queue()) }.expect("a queue");
                 Some(stream.queue())
             }
@@ -32,7 +32,7 @@ impl KeptQueue {
         }
     }
 
-    /// Whether anybody else keeps it.
+    /// Whether the queue has another owner.
     pub(crate) fn is_kept(&self) -> bool {
         #[cfg(feature = "opencl")]
         if let Some(queue) = self.queue {

@@ -28,12 +28,12 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             assert!(text.contains("33554432 bytes were requested"), "{text}");
             assert!(text.contains("drop live buffers"), "{text}");
             let Error::OutOfMemory(error) = error else { panic!("{text}") };
-            let is_told = match error.shortage {
+            let is_reported = match error.shortage {
                 Shortage::Limit(limit) => limit == LIMIT,
                 Shortage::Arena(_) => matches!(source, Source::Arena | Source::Virtual),
                 _ => false,
             };
-            assert!(is_told, "{source}: {error:?}");
+            assert!(is_reported, "{source}: {error:?}");
             let stats = pool.stats();
             assert_eq!((stats.live_bytes, stats.rungs.fail), (48 * MIB, 1), "{source}");
 

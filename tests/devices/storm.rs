@@ -156,7 +156,7 @@ impl Storm<'_> {
         while !self.held.is_empty() {
             self.check_and_drop();
         }
-        assert_eq!(self.count.read(), 0, "{}: bytes that nobody wrote", self.there.name);
+        assert_eq!(self.count.read(), 0, "{}: bytes that no kernel wrote", self.there.name);
         self.checked
     }
 }

@@ -10,7 +10,7 @@ use vrampool_test_support::AuditDevice;
 
 /// Memory that a captured stream freed belongs to its graph; no other stream gets it.
 #[test]
-fn nobody_is_sent_to_what_a_captured_stream_freed() {
+fn memory_that_a_captured_stream_freed_serves_no_other_stream() {
     if !has_virtual_memory() {
         return;
     }
@@ -60,7 +60,7 @@ fn a_captured_reader_is_waited_for_as_it_was_before() {
 /// What another stream may have used before their capture is ordered in the graph alone: it is refused, and
 /// so is what is not of the capture. Nothing is mapped or waited for.
 #[test]
-fn a_captured_stream_is_sent_to_nobody_outside() {
+fn no_stream_outside_gets_a_wait_for_a_captured_one() {
     if !has_virtual_memory() {
         return;
     }
@@ -130,7 +130,7 @@ fn a_block_is_not_recorded_on_a_captured_stream() {
 
 /// A free range without users on the captured stream needs no wait.
 #[test]
-fn who_used_nothing_that_is_free_is_not_waited_for() {
+fn a_stream_without_use_of_free_memory_is_not_waited_for() {
     if !has_virtual_memory() {
         return;
     }

@@ -8,7 +8,7 @@ use vrampool::arena::{ArenaBuffer, Attachment, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Error, Ledger};
 
-type Told = Arc<Mutex<Vec<Range<u64>>>>;
+type Ranges = Arc<Mutex<Vec<Range<u64>>>>;
 
 fn scene(ledger: &Ledger) -> (HostDevice, HostStream, DeviceArena<HostDevice>) {
     let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
@@ -18,16 +18,16 @@ fn scene(ledger: &Ledger) -> (HostDevice, HostStream, DeviceArena<HostDevice>) {
     (device, stream, arena)
 }
 
-fn detach(arena: &DeviceArena<HostDevice>) -> Told {
-    let told = Told::default();
-    let noted = Arc::clone(&told);
+fn detach(arena: &DeviceArena<HostDevice>) -> Ranges {
+    let ranges = Ranges::default();
+    let noted = Arc::clone(&ranges);
     let unmapped = arena.detach(Duration::ZERO).expect("no fault").expect("attached").unmap();
     unmapped.expect("no fault").commit(move |freed| noted.lock().expect("no panic").extend_from_slice(freed));
-    told
+    ranges
 }
 
-fn take(told: &Told) -> Vec<Range<u64>> {
-    std::mem::take(&mut *told.lock().expect("no panic"))
+fn take(ranges: &Ranges) -> Vec<Range<u64>> {
+    std::mem::take(&mut *ranges.lock().expect("no panic"))
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_free_is_reported_once_whenever_it_is() {
     let of = |block: &ArenaBuffer<HostDevice>| block.parts();
     let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(block);
     let detaching = arena.detach(Duration::ZERO).expect("no fault").expect("attached");
-    let (first, expected) = (Told::default(), of(&one));
+    let (first, expected) = (Ranges::default(), of(&one));
     drop(one);
     let noted = Arc::clone(&first);
     let unmapped = detaching.unmap().expect("no fault");

@@ -1,4 +1,4 @@
-//! Who is known to be done with what is free is not waited for, whatever it was given since.
+//! Nothing waits for a stream whose work on free memory is known to be complete, whatever later work it has.
 
 use super::streams::{PATIENCE, stall};
 use super::{PAGE, has_virtual_memory};
@@ -30,17 +30,17 @@ fn scene() -> (Device, DeviceArena<Device>, [HostStream; 3], impl Sized) {
 /// Answers what it does while the writer does not get on.
 fn beside_the_writer<T: Send>(writer: &HostStream, act: impl FnOnce() -> T + Send) -> T {
     let (go, _) = stall(writer);
-    let (told, tells) = channel();
+    let (sender, receiver) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || _ = told.send(act()));
-        let answer = tells.recv_timeout(PATIENCE);
+        scope.spawn(move || _ = sender.send(act()));
+        let answer = receiver.recv_timeout(PATIENCE);
         go.send(()).expect("it listens");
         answer.expect("it waited for later work of a stream that is done with it")
     })
 }
 
 #[test]
-fn a_release_waits_for_nobody_who_is_done() {
+fn a_release_waits_for_no_completed_stream() {
     if !has_virtual_memory() {
         return;
     }
@@ -59,7 +59,7 @@ fn ordering_an_arena_for_a_stream_waits_for_no_completed_work() {
 }
 
 #[test]
-fn detaching_waits_for_nobody_who_is_done() {
+fn detaching_waits_for_no_completed_stream() {
     if !has_virtual_memory() {
         return;
     }
@@ -69,7 +69,7 @@ fn detaching_waits_for_nobody_who_is_done() {
 
 /// Nor is it in the way that it is captured since.
 #[test]
-fn memory_is_released_and_detached_while_who_is_done_is_captured() {
+fn memory_is_released_and_detached_while_a_completed_stream_is_captured() {
     if !has_virtual_memory() {
         return;
     }
@@ -80,7 +80,7 @@ fn memory_is_released_and_detached_while_who_is_done_is_captured() {
 }
 
 #[test]
-fn a_resize_in_place_waits_for_nobody_who_is_done() {
+fn a_resize_in_place_waits_for_no_completed_stream() {
     if !has_virtual_memory() {
         return;
     }

@@ -24,7 +24,7 @@ fn place(buffer: &Buffer<HostDevice>) -> u64 {
 }
 
 #[test]
-fn whoever_looks_sees_it_free() {
+fn a_freed_block_is_seen_free_by_every_reader() {
     if !has_virtual_memory() {
         return;
     }

@@ -143,7 +143,7 @@ fn limits_that_cannot_be_are_errors() {
 }
 
 /// Where the device has less than the arena would take in reserve, and less than another piece at its end,
-/// what there is and what is free do.
+/// the remaining memory and free memory serve.
 #[test]
 fn a_device_that_is_nearly_full_serves_what_it_can() {
     if !has_virtual_memory() {

@@ -178,7 +178,7 @@ fn nothing_is_mapped_while_what_is_free_is_done() {
     go.send(()).expect("it listens");
     [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
     let _again = arena.allocate(4 * PAGE, &own).expect("memory");
-    assert_eq!(arena.capacity(), mapped, "four pages are free, and nobody uses them");
+    assert_eq!(arena.capacity(), mapped, "four pages are free and unused");
 }
 
 /// A loop that decays once in a while comes to rest: what it maps in one step it does not unmap and map again
@@ -247,7 +247,7 @@ fn the_highest_end_does_not_count_what_is_in_flight() {
 /// However many smaller holes another stream uses, one that nothing uses serves; also after a read on another
 /// stream, and after the state was asked for.
 #[test]
-fn a_hole_that_nobody_uses_is_found_among_many_in_flight() {
+fn an_unused_hole_is_found_among_many_in_flight() {
     const COUNT: u64 = 100;
     for (nth, what) in ["nothing", "a read on another stream", "the state"].into_iter().enumerate() {
         let (_device, arena, [own, reader, other]) = scene(2 * COUNT + 4, false);
@@ -269,7 +269,7 @@ fn a_hole_that_nobody_uses_is_found_among_many_in_flight() {
         }
         let waits = arena.stream_waits();
         let _next = allocate(1);
-        assert_eq!(arena.stream_waits(), waits, "{what}: there is memory that nobody uses");
+        assert_eq!(arena.stream_waits(), waits, "{what}: there is unused memory");
     }
 }
 
@@ -302,7 +302,7 @@ fn small_requests_let_nothing_large_go() {
         }
         let waits = arena.stream_waits();
         let _next = allocate(1);
-        assert_eq!(arena.stream_waits(), waits, "small: {is_small_asked}: there are pages that nobody uses");
+        assert_eq!(arena.stream_waits(), waits, "small: {is_small_asked}: there are unused pages");
         drop(device);
     }
 }
@@ -327,7 +327,7 @@ fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
         block.record_stream(&reader).expect("no fault");
     }
     let waits = device.faults().calls(Call::Synchronize);
-    let (told, tells) = channel();
+    let (sender, receiver) = channel();
     std::thread::scope(|scope| {
         let release = scope.spawn(|| arena.release(0).expect("no fault"));
         while device.faults().calls(Call::Synchronize) == waits {
@@ -336,10 +336,10 @@ fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
         let (arena, own) = (&arena, &own);
         scope.spawn(move || {
             let block = arena.allocate(PAGE, own).expect("a page, behind the reader");
-            told.send(()).expect("it listens");
+            sender.send(()).expect("it listens");
             drop(block);
         });
-        let answer = tells.recv_timeout(Duration::from_secs(3));
+        let answer = receiver.recv_timeout(Duration::from_secs(3));
         go.send(()).expect("it listens");
         assert!(release.join().expect("no panic") > 0);
         assert!(answer.is_ok(), "it waited on the host for the reader, which may wait for it");

@@ -94,7 +94,7 @@ fn a_failure_to_map_more_is_no_failure_of_a_request_that_memory_is_there_for() {
     }
 }
 
-/// A search that gives up before it comes to the free end leads there all the same, and maps nothing.
+/// A search that stops before the free end still takes the free end, and maps nothing.
 #[test]
 fn a_growth_of_nothing_is_the_free_end() {
     if !has_virtual_memory() {
@@ -124,7 +124,7 @@ fn a_growth_of_nothing_is_the_free_end() {
 
 /// A block is freed while the arena is detached, and its stream is busy when memory is mapped at its addresses: no work uses that.
 #[test]
-fn memory_that_is_mapped_anew_was_used_by_nobody() {
+fn memory_that_is_mapped_anew_has_no_users() {
     if !has_virtual_memory() {
         return;
     }

@@ -29,11 +29,11 @@ type Heard = Arc<Mutex<Option<Result<(), RecvTimeoutError>>>>;
 
 /// Has a stream do nothing until a message comes. Returns the sender, and what the stream received.
 pub(super) fn stall(stream: &HostStream) -> (Sender<()>, Heard) {
-    let (go, told) = channel();
+    let (go, signal) = channel();
     let heard = Arc::new(Mutex::new(None));
     let hears = Arc::clone(&heard);
     let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-        *hears.lock().expect("no panic") = Some(told.recv_timeout(PATIENCE))
+        *hears.lock().expect("no panic") = Some(signal.recv_timeout(PATIENCE))
     };
     stream.launch([], [], kernel).expect("queued");
     (go, heard)
@@ -116,7 +116,7 @@ fn memory_in_use_is_left_where_there_is_other() {
     drop(free);
     let waits = arena.stream_waits();
     let (one, two, three) = (allocate(8), allocate(8), allocate(8));
-    assert_eq!(place(&one), free_place, "nobody uses it");
+    assert_eq!(place(&one), free_place, "it is unused");
     assert_eq!(
         (place(&two), place(&three)),
         (first_place, second_place),

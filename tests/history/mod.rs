@@ -280,8 +280,8 @@ impl History {
                 assert!(new >= needed);
                 self.capacity = new;
             }
-            Err(ArenaError::CapacityInUse { needed_bytes: told, .. }) => {
-                assert_eq!(told, needed);
+            Err(ArenaError::CapacityInUse { needed_bytes: reported, .. }) => {
+                assert_eq!(reported, needed);
                 assert!(new < needed);
             }
             Err(ArenaError::StableTooLarge { .. }) => assert!(self.stable > 0 && new <= self.stable),

@@ -107,7 +107,7 @@ pub(crate) fn paths(code: &str, module: &str) -> BTreeSet<String> {
     for (start, word) in code.match_indices("crate::").chain(code.match_indices("super::")) {
         let is_word = !code[..start]
             .ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$');
-        // `pub(in crate::…)` says who may see an item; and a path of several `super` is read from its first.
+        // `pub(in crate::…)` limits an item's visibility. A path of several `super` is read from its first.
         if !is_word || code[..start].ends_with("in ") || code[..start].ends_with("super::") {
             continue;
         }

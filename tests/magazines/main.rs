@@ -102,33 +102,33 @@ fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
 
 /// Two threads that do what they are asked, one after the other.
 struct Turns {
-    tell: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    tasks: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     done: mpsc::Receiver<()>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Turns {
     fn new() -> Self {
-        let (tell, told) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let (tasks, queue) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         let (finish, done) = mpsc::channel();
         let thread = thread::spawn(move || {
-            for task in told {
+            for task in queue {
                 task();
-                finish.send(()).expect("somebody waits");
+                finish.send(()).expect("the receiver waits");
             }
         });
-        Self { tell, done, thread: Some(thread) }
+        Self { tasks, done, thread: Some(thread) }
     }
 
     fn run(&self, task: impl FnOnce() + Send + 'static) {
-        self.tell.send(Box::new(task)).expect("it listens");
+        self.tasks.send(Box::new(task)).expect("it listens");
         self.done.recv().expect("no panic");
     }
 
     /// Ends the thread, its thread-local variables too.
     fn end(self) {
-        let Self { tell, done, thread } = self;
-        drop((tell, done));
+        let Self { tasks, done, thread } = self;
+        drop((tasks, done));
         thread.into_iter().for_each(|thread| thread.join().expect("no panic"));
     }
 }
@@ -153,7 +153,7 @@ fn what_another_thread_has_out_is_live_and_what_it_keeps_is_idle() {
             drop((allocate(3000), allocate(60_000), allocate(3500)));
             drop(allocate(3000));
         }
-        give.send((allocate(50_000), allocate(3100))).expect("somebody takes it");
+        give.send((allocate(50_000), allocate(3100))).expect("the receiver takes it");
     });
     let stats = pool.stats();
     assert_eq!((stats.live_buffers, stats.live_bytes), (2, 68 * KIB), "{stats:?}");
@@ -245,7 +245,7 @@ fn a_thread_that_ends_leaves_no_more_than_the_caps_of_today_allow() {
 }
 
 #[test]
-fn without_magazines_everything_is_everybodys() {
+fn without_magazines_all_threads_share_idle_blocks() {
     for off in [
         |builder: PoolBuilder<Device>| builder.magazine_bytes(0),
         |builder: PoolBuilder<Device>| builder.magazine_class(0),

@@ -81,12 +81,12 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
         // When each thread began its last call, in milliseconds.
         let (began, calls) = (Instant::now(), [const { AtomicU64::new(u64::MAX) }; THREADS as usize]);
         let now = || began.elapsed().as_millis() as u64;
-        let somebody_is_silent =
+        let a_thread_is_silent =
             || calls.iter().any(|call| now().saturating_sub(call.load(Ordering::Relaxed)) >= WAITED_FOR);
         thread::scope(|scope| {
             for seed in 0..THREADS {
                 let (pool, device, start, call) = (&pool, &device, &start, &calls[seed as usize]);
-                let (now, somebody_is_silent) = (&now, &somebody_is_silent);
+                let (now, a_thread_is_silent) = (&now, &a_thread_is_silent);
                 scope.spawn(move || {
                     let stream = device.create_stream().expect("a stream");
                     let mut rng = Rng::with_seed(seed);
@@ -102,7 +102,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                             call.store(now(), Ordering::Relaxed);
                             match pool.allocate(size, &stream) {
                                 Ok(buffer) => break buffer,
-                                Err(error) => assert!(somebody_is_silent(), "{error}"),
+                                Err(error) => assert!(a_thread_is_silent(), "{error}"),
                             }
                         };
                         live.push(buffer);
@@ -133,7 +133,7 @@ fn a_request_waits_for_what_a_running_thread_keeps_idle() {
             scope.spawn(move || {
                 let stream = device.create_stream().expect("a stream");
                 pairs(pool, &stream, &[60 * KIB, 40 * KIB, 20 * KIB], 10);
-                keeps.send(()).expect("somebody waits");
+                keeps.send(()).expect("the receiver waits");
                 while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
                     pairs(pool, &stream, &[KIB], 1);
                 }

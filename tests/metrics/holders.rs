@@ -1,4 +1,4 @@
-//! Whose memory it is: children by tag, lines of code where a hook counts them.
+//! The holders of memory: children by tag, and lines of code where a hook counts them.
 
 use super::{exporter, one, scrape};
 use std::collections::BTreeMap;

@@ -306,7 +306,7 @@ fn a_scraper_gets_the_format_it_asks_for() {
 
 /// A recorder keeps the last value of a gauge: one that nothing knows any more must not look like a figure of now.
 #[test]
-fn what_a_lost_device_no_longer_tells_is_not_shown_as_it_was() {
+fn figures_that_a_lost_device_no_longer_reports_are_not_repeated() {
     let device = HostDevice::new();
     let pool = Pool::builder(&device).name("lost").build().expect("a pool");
     let exporter = exporter();
@@ -367,7 +367,7 @@ fn a_file_has_what_a_scrape_would_have() {
 
 #[test]
 fn an_address_in_use_is_a_typed_error() {
-    assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");
+    assert!(DEFAULT_ADDRESS.ip().is_loopback(), "by default nothing is open to the network");
     let error = Publisher::start(Duration::ZERO).expect_err("without a pause");
     assert!(matches!(&error, Error::Configuration(setting) if setting.field == "interval"), "{error:?}");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

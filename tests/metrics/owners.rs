@@ -128,7 +128,7 @@ fn an_owner_that_nothing_is_known_of_leaves_what_was_counted_before_it() {
 fn the_next_of_a_series_counts_on() {
     let exporter = exporter();
     assert!(add(&exporter, "a", [ended(5)], 1));
-    assert!(add(&exporter, "a", [there(2), ended(3)], 2), "nobody has the one before");
+    assert!(add(&exporter, "a", [there(2), ended(3)], 2), "no owner has the one before");
     assert_eq!(served(&exporter), [("a".into(), 7.0, 7.0)]);
     assert_eq!(served(&exporter), [("a".into(), 8.0, 0.0)]);
     assert!(add(&exporter, "a", [there(1)], 3));

@@ -126,7 +126,7 @@ fn a_pool_of_a_dropped_ones_name_counts_on() {
 
 /// A publisher reads a pool while its last handle is dropped and the next pool is added.
 #[test]
-fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
+fn a_name_is_free_once_its_owner_dropped_it_also_while_others_publish() {
     const ROUNDS: u64 = 500;
     let (recorder, handle) = recorder();
     let device = HostDevice::new();

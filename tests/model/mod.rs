@@ -292,7 +292,7 @@ fn pool_drop() {
     explore(None, || {
         let scene = Scene::new(ROOMY);
         let (taken, stream) = (Arc::clone(&scene.taken), scene.stream.clone());
-        let pool = Arc::into_inner(scene).expect("nobody else has it").pool;
+        let pool = Arc::into_inner(scene).expect("no other owner").pool;
         let other = spawn({
             let pool = pool.clone();
             move || {
@@ -319,7 +319,7 @@ fn closed_elsewhere() {
         drop(closing.allocate());
         let taken = Arc::clone(&closing.taken);
         assert_eq!(taken.load(SeqCst), CLASS, "this thread keeps one");
-        let pool = Arc::into_inner(closing).expect("nobody else has it").pool;
+        let pool = Arc::into_inner(closing).expect("no other owner").pool;
         let other = spawn(move || drop(pool));
         let first = open.allocate();
         other.join().expect("no panic");

@@ -26,9 +26,9 @@ pub(crate) fn in_time(act: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
     let worker = thread::spawn(move || {
         act();
-        done.send(()).expect("somebody listens");
+        done.send(()).expect("the receiver waits");
     });
-    is_done.recv_timeout(PATIENCE).expect("nobody waits for ever");
+    is_done.recv_timeout(PATIENCE).expect("no wait is endless");
     worker.join().expect("no panic");
 }
 

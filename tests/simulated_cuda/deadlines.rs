@@ -10,7 +10,7 @@ use vrampool::{Backend, Pool, SizeClasses, Source};
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_free_that_waits_for_the_device_ends_no_request_late() {
+fn a_free_that_waits_for_the_device_delays_no_request_beyond_its_timeout() {
     let Some(Simulated { simulator, device, _alone }) = Simulated::open() else { return };
     let [held, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let raw = held.cudarc().cu_stream() as usize;

@@ -141,8 +141,8 @@ impl Bench {
         }
     }
 
-    /// Writes a block, holds the stream back, and verifies and frees the block behind the gate: who gets the
-    /// block too early overwrites what is verified later.
+    /// Writes a block, holds the stream back, and verifies and frees the block behind the gate: a stream that gets
+    /// the block too early overwrites bytes that are verified later.
     pub(super) fn hold_back(
         &mut self,
         pool: &Pool<HostDevice>,

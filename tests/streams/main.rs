@@ -216,7 +216,7 @@ fn its_own_stream_that_is_recorded_after_a_compaction_is_waited_for() {
     let _other = arena.allocate(8192, &next).expect("all of it");
     let after = device.record(&next).expect("an event");
     for _ in 0..10_000 {
-        assert_eq!(after.is_complete(), Ok(false), "who gets it waits for who was recorded");
+        assert_eq!(after.is_complete(), Ok(false), "the next user waits for the recorded stream");
         std::thread::yield_now();
     }
 }
@@ -321,8 +321,8 @@ fn a_hit_after_a_compaction_is_behind_its_copy() {
     let before = buffer.address();
     drop(buffer);
     drop(hole);
-    let (go, told) = channel::<()>();
-    let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+    let (go, signal) = channel::<()>();
+    let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = signal.recv();
     mover.launch([], [], kernel).expect("queued");
     let report = arena.compact(u64::MAX, &mover, |_| {}).expect("no fault");
     assert_eq!(report.moved_blocks, 1, "it is idle");
@@ -331,7 +331,7 @@ fn a_hit_after_a_compaction_is_behind_its_copy() {
     let place = buffer.address().expect("the host has addresses");
     assert_ne!(Some(place), before);
     {
-        // As who has an address alone: the pool is not asked for an order.
+        // An access by address alone: the pool gets no request for an order.
         let memory = buffer.memory();
         let start = vrampool::Memory::address(&*memory).expect("the host has addresses");
         let region = RegionMut::new(&*memory, place - start, BYTES, &own).expect("inside");

@@ -54,7 +54,7 @@ impl Drop for Hold<'_> {
 
 /// A borrowed memory whose part of interest stays where it is while this exists.
 ///
-/// Regions made of it borrow it, so that none of them outlives the hold:
+/// Regions made of it borrow it, so that no region outlives the hold:
 ///
 /// ```compile_fail,E0597
 /// # use std::sync::atomic::AtomicU32;

@@ -7,7 +7,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The hooks of one pool, in the order in which they are called. For who writes a pool; also several hooks as
+/// The hooks of one pool, in the order in which they are called. For implementations of pools; also several hooks as
 /// one.
 ///
 /// ```

@@ -223,7 +223,7 @@ mod tests {
     impl Fake {
         fn call(&self, name: &'static str) -> Result<(), BackendError> {
             match *self.fails.lock().unwrap() == name {
-                true => Err(BackendError::driver(name, 1, "as told")),
+                true => Err(BackendError::driver(name, 1, "an injected fault")),
                 false => Ok(()),
             }
         }
@@ -283,7 +283,7 @@ mod tests {
         let physical = device.create_and_map(&(), 4, &AllocationRequest::new(2, kind)).expect("a piece");
         assert_eq!((physical.len(), device.held()), (2, (1, 1)));
         let Rejected { error, value: physical } =
-            device.unmap_and_release(&(), 4, physical).expect_err("as told");
+            device.unmap_and_release(&(), 4, physical).expect_err("an injected fault");
         assert!(matches!(&error, BackendError::Driver { call, .. } if call == "unmap"), "{error}");
         assert_eq!(device.held(), (1, 1));
         *device.fails.lock().unwrap() = "";

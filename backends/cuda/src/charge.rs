@@ -11,36 +11,36 @@ use vrampool_backend::{HookEvent, Outcome, fork};
 pub(crate) struct Charge {
     pool: Arc<DriverPoolCore>,
     bytes: u64,
-    told: Option<Arc<Told>>,
+    free_hooks: Option<Arc<FreeHooks>>,
 }
 
-/// Hooks that were called for a request, and what they are called with for its free.
-struct Told {
+/// Hooks that were called for a request, and the event of its free, with which they are called again.
+struct FreeHooks {
     hooks: Hooks,
     event: HookEvent<'static>,
 }
 
 /// Calls the hooks, when it is dropped, for the free of the memory.
-pub(crate) struct Leave(Arc<Told>);
+pub(crate) struct Leave(Arc<FreeHooks>);
 
 impl Charge {
     /// For bytes that the pool counts already.
     pub(crate) fn new(pool: Arc<DriverPoolCore>, bytes: u64) -> Self {
-        Self { pool, bytes, told: None }
+        Self { pool, bytes, free_hooks: None }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Calls the hooks for the free of memory whose request they were called for.
-    pub(crate) fn tell(&mut self, hooks: &Hooks, event: HookEvent<'static>) {
-        self.told = Some(Arc::new(Told { hooks: hooks.clone(), event }));
+    /// Sets the hooks that are called when the memory is freed.
+    pub(crate) fn call_on_free(&mut self, hooks: &Hooks, event: HookEvent<'static>) {
+        self.free_hooks = Some(Arc::new(FreeHooks { hooks: hooks.clone(), event }));
     }
 
-    /// What is to be dropped before the memory is.
+    /// Returns a value to drop before the memory is dropped.
     pub(crate) fn leave(&self) -> Option<Leave> {
-        self.told.clone().map(Leave)
+        self.free_hooks.clone().map(Leave)
     }
 }
 
@@ -52,9 +52,9 @@ impl Drop for Charge {
         }
         // Relaxed, as all of the count: nothing is published with it.
         self.pool.live_bytes.fetch_sub(self.bytes, Relaxed);
-        if let Some(told) = &self.told {
-            let event = HookEvent::clone(&told.event).with(Outcome::Done);
-            told.hooks.after(Occasion::Free, &event);
+        if let Some(free_hooks) = &self.free_hooks {
+            let event = HookEvent::clone(&free_hooks.event).with(Outcome::Done);
+            free_hooks.hooks.after(Occasion::Free, &event);
         }
     }
 }

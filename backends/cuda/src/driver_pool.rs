@@ -159,7 +159,7 @@ impl DriverPool {
             let address = Some(allocation.address());
             let mut free = event(request.done(rounded, address));
             free.address = address;
-            charge.tell(&self.hooks, free);
+            charge.call_on_free(&self.hooks, free);
         }
         Ok(CudaMemory::charged(allocation, bytes, charge))
     }
@@ -243,7 +243,7 @@ impl DriverPool {
         self.core.live_bytes.load(Relaxed)
     }
 
-    /// Bytes of the driver's pool that are in use, by anybody in the process.
+    /// Bytes of the driver's pool that are in use, by any code in the process.
     ///
     /// # Errors
     /// What the driver reports.

@@ -5,7 +5,7 @@ use cudarc::driver::sys::CUdevice_attribute;
 use std::fmt;
 use vrampool_backend::BackendError;
 
-/// A device that the driver lists. Reading the list opens none of them.
+/// A device that the driver lists. Reading the list opens no device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CudaListing {

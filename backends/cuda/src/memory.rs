@@ -28,7 +28,7 @@ pub struct CudaMemory {
     _leave: Option<Leave>,
     allocation: Allocation,
     kind: MemoryKind,
-    /// Who uses it, if the host may use it too.
+    /// The streams that use the memory, if the host may use it too.
     users: Mutex<Users>,
     /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it
     /// is released.
@@ -45,7 +45,7 @@ impl CudaMemory {
         Self { _leave: None, allocation, kind, users: Mutex::default(), _charge: None }
     }
 
-    /// The first `bytes` of what a driver's pool gave, on whose account it is.
+    /// The first `bytes` of an allocation of a driver's pool, charged to that pool.
     pub(crate) fn charged(allocation: Allocation, bytes: u64, charge: Charge) -> Self {
         let kind = Placement::Device.into();
         let (leave, users) = (charge.leave(), Mutex::default());
@@ -104,7 +104,7 @@ impl CudaMemory {
 #[derive(Debug, Default)]
 struct Users {
     streams: Vec<Weak<StreamCore>>,
-    /// Whether some were dropped, whose work may still be pending.
+    /// Whether streams were dropped with work that may be pending.
     is_incomplete: bool,
 }
 

@@ -28,8 +28,8 @@ fn source(missing: &str, init: i32, version: i32, devices: i32) -> String {
          int cuGetErrorName(int e, const char **s) {{ *s = \"CUDA_ERROR_FAKE\"; return 0; }}\n\
          int cuGetErrorString(int e, const char **s) {{ *s = 0; return 0; }}\n"
     );
-    let told = ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuGetErrorName", "cuGetErrorString"];
-    for name in functions().into_iter().filter(|name| !told.contains(name) && *name != missing) {
+    let written = ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuGetErrorName", "cuGetErrorString"];
+    for name in functions().into_iter().filter(|name| !written.contains(name) && *name != missing) {
         text += &format!("int {name}() {{ return 0; }}\n");
     }
     text

@@ -69,7 +69,7 @@ impl Account {
 }
 
 impl Turn<'_> {
-    /// Bytes that all others have taken who are still there.
+    /// Returns the bytes that all other live devices have taken.
     pub(crate) fn others(&self) -> Result<u64, BackendError> {
         let mut bytes = 0_u64;
         let entries = std::fs::read_dir(&self.0.directory).map_err(|error| failed("readdir", &error))?;

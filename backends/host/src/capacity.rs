@@ -101,7 +101,7 @@ impl Capacity {
     pub(crate) fn untake(&self, bytes_taken: u64) {
         let mut bytes = self.bytes.lock();
         bytes.taken -= bytes_taken;
-        self.tell_others(&bytes);
+        self.publish_taken(&bytes);
         drop(bytes);
         self.freed.notify_all();
     }
@@ -116,12 +116,12 @@ impl Capacity {
         let mut bytes = self.bytes.lock();
         bytes.taken -= dropped;
         bytes.dropped -= dropped;
-        self.tell_others(&bytes);
+        self.publish_taken(&bytes);
         drop(bytes);
         self.freed.notify_all();
     }
 
-    fn tell_others(&self, bytes: &Bytes) {
+    fn publish_taken(&self, bytes: &Bytes) {
         let _ = bytes;
         #[cfg(target_os = "linux")]
         if let Some(account) = self.account.get() {

@@ -223,5 +223,5 @@ impl Faults {
 }
 
 pub(crate) fn lost() -> BackendError {
-    BackendError::lost("the host device was told to be lost")
+    BackendError::lost("an injected fault lost the host device")
 }

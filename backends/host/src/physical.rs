@@ -15,14 +15,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, MemoryKind, Physical, fork};
 
-/// Whose a file is.
+/// The origin of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A range of the device's own, which is released with its last user.
     Private,
     /// Made to be exported.
     Shareable,
-    /// Another's, who pays for it.
+    /// Another process's or device's, to which it is charged.
     Imported,
 }
 

@@ -17,12 +17,11 @@ use vrampool_backend::{
 /// What `statfs` says of files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
 const MEMORY_FILES: u64 = 0x0102_1994;
 
-/// Memory that is exported keeps its size: it is sealed, so that nothing who has the handle can cut it and
-/// have the others touch what is not there. It counts on the device that created it, for as long as *that*
-/// uses it.
+/// Exported memory keeps its size: it is sealed, so that no holder of a handle can truncate it and make
+/// accesses of the others fail. It is charged to the device that created it, as long as *that* device uses it.
 ///
-/// Within a process the work of all devices on the same bytes is ordered, also where one imported what another exported.
-/// Processes are not: they wait for each other's work by themselves, as with GPUs.
+/// Within a process the work of all devices on the same bytes is ordered, imported memory included. Between processes
+/// it is not: the program synchronizes them, as with GPUs.
 impl SharedHandles for HostDevice {
     fn shareable_kinds(&self) -> &[ShareableKind] {
         &[ShareableKind::FileDescriptor]

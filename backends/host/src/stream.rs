@@ -229,11 +229,11 @@ impl HostStream {
     }
 
     fn signal(&self, work: fn(Arc<Flag>) -> Work) -> Result<Arc<Flag>, BackendError> {
-        // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it
-        // done.
+        // Acquire: pairs with the release behind each piece, so what a piece wrote is visible once its
+        // completion is.
         let (is_idle, outcome) =
             (self.inner.pending.load(Ordering::Acquire) == 0, self.inner.failure.check());
-        // What is queued on a stream that failed is not done any more.
+        // Work that is queued on a failed stream does not run.
         match &*self.inner.queue.read() {
             _ if is_idle || outcome.is_err() => Ok(Arc::new(Flag::reached(outcome))),
             Queue::Closed(done) => Ok(Arc::clone(done)),

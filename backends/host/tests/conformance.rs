@@ -23,7 +23,7 @@ fn a_slow_device_conforms() {
 }
 
 #[test]
-fn a_device_told_to_have_no_virtual_memory_conforms_as_one_that_has_none() {
+fn a_device_with_virtual_memory_disabled_conforms_as_one_without_it() {
     use vrampool_host::{Backend, Capabilities};
     let device = HostDevice::builder().virtual_memory(false).build();
     assert!(device.virtual_memory().is_none() && device.shared_handles().is_none());

@@ -18,9 +18,9 @@ fn scene() -> (HostDevice, HostStream, HostMemory) {
 
 /// A kernel that panics on demand.
 fn panic_later(stream: &HostStream) -> std::sync::mpsc::Sender<()> {
-    let (go, told) = channel::<()>();
+    let (go, signal) = channel::<()>();
     let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-        let _ = told.recv();
+        let _ = signal.recv();
         panic!("a kernel's bug");
     };
     stream.launch([], [], kernel).expect("queued");

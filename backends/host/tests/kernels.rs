@@ -60,17 +60,17 @@ fn a_kernel_cannot_wait_for_itself() {
         Arc::new(device.allocate(&AllocationRequest::new(64, Placement::HostVisible)).expect("memory"));
     let (inside, same) = (device.clone(), Arc::clone(&memory));
     let itself = stream.clone();
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let kernel = move |[]: [&[u8]; 0], [_]: [&mut [u8]; 1]| {
         let answers = [
             inside.read_mapped(&same, 0, &mut [0; 4]),
             inside.write_mapped(&same, 60, &[0; 4]),
             inside.synchronize(&itself),
         ];
-        tell.send(answers).expect("the test listens");
+        sender.send(answers).expect("the test listens");
     };
     stream.launch([], [RegionMut::whole(&*memory, &stream)], kernel).expect("queued");
-    for answer in told.recv().expect("it ran") {
+    for answer in receiver.recv().expect("it ran") {
         assert!(matches!(answer, Err(BackendError::InvalidArgument { .. })), "{answer:?}");
     }
     device.synchronize(&stream).expect("no failure");
@@ -80,7 +80,7 @@ fn a_kernel_cannot_wait_for_itself() {
 #[repr(transparent)]
 struct Nothing(());
 
-// SAFETY: it has no bytes, so none of them can be wrong.
+// SAFETY: it has no bytes, so no byte can be invalid.
 unsafe impl Zeroable for Nothing {}
 // SAFETY: as above.
 unsafe impl Pod for Nothing {}

@@ -83,16 +83,16 @@ fn work_of_two_devices_on_the_same_memory_takes_turns() {
     let physical = shareable(&one, 1);
     let imported = import(&two, export(&one, &physical), PAGE).expect("a handle");
     let [first, second] = [mapped(&one, &physical), mapped(&two, &imported)];
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let stream = one.create_stream().expect("a stream");
     let hold = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
-        let _ = tell.send(());
+        let _ = sender.send(());
         let _ = gate.recv();
         bytes.fill(3);
     };
     stream.launch([], [RegionMut::whole(&first, &stream)], hold).expect("queued");
-    told.recv().expect("it runs");
+    receiver.recv().expect("it runs");
     std::thread::scope(|scope| {
         let reads = scope.spawn(|| last(&two, &second));
         while two.races() == 0 && !reads.is_finished() {

@@ -24,7 +24,7 @@ fn allocate(device: &HostDevice, bytes: u64) -> HostMemory {
 }
 
 #[test]
-fn memory_that_nobody_touches_costs_nothing() {
+fn untouched_memory_costs_nothing() {
     let device = HostDevice::builder().memory_limit(8 << 30).build();
     let stream = device.create_stream().expect("a stream");
     let before = resident();

@@ -82,7 +82,7 @@ impl Deferred {
     }
 
     fn free_where(&self, is_done: impl Fn(&RawEvent) -> Result<bool, BackendError>) {
-        // The driver is asked, and memory freed, outside the lock of those who drop memory.
+        // The driver is called, and memory is freed, outside the lock that drops of memory take.
         let waiting = std::mem::take(&mut *self.waiting.lock());
         let mut still = Vec::new();
         for Waiting { mut work, allocation } in waiting {

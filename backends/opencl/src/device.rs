@@ -62,8 +62,8 @@ impl OpenClBuilder {
 }
 
 impl OpenClDevice {
-    /// The device with this number among those of all platforms, in the context that all who open it share.
-    /// Where that context is lost, in a new one.
+    /// The device with this number among those of all platforms, in the context that all its handles share.
+    /// If that context is lost, a new one is created.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a library of OpenCL 1.2 or newer, a platform or a device;

@@ -4,7 +4,7 @@ use crate::driver::{Library, RawDevice};
 use opencl_sys as cl;
 use vrampool_backend::{BackendError, DeviceKind, fork};
 
-/// A device that the driver lists. Reading the list opens none of them.
+/// A device that the driver lists. Reading the list opens no device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenClListing {

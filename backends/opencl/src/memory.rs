@@ -16,7 +16,7 @@ use vrampool_backend::{
 /// memory.
 ///
 /// Dropping it never waits. A buffer is freed by the driver when the work that uses it is done. Of shared
-/// memory, and of pinned memory that is still mapped, the driver does not know who uses it; it is freed when
+/// memory, and of pinned memory that is still mapped, the driver does not know the users; it is freed when
 /// the work of all streams on which it was used is seen to be done, at some later call that takes or gives
 /// memory. On a discrete device a thread of this crate's releases what is dropped, because there the driver
 /// may wait for the device.

@@ -1,8 +1,8 @@
 //! Releases memory to the driver on a separate thread.
 //!
 //! NVIDIA's driver waits for all work of the device when a buffer is released, as it does when CUDA frees
-//! memory, and netcl found uploads and steps held up by it. So on a device with memory of its own who drops
-//! memory does not release it.
+//! memory, and netcl found that this delays uploads and steps. On a device with memory of its own, a drop
+//! therefore queues the release for this thread.
 
 use crate::driver::Allocation;
 use parking_lot::{Condvar, Mutex};
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use vrampool_backend::spi::start_thread;
 
-/// Begun by the first release, and ended with the device.
+/// The thread starts at the first release and ends with the device.
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
     thread: OnceLock<Option<Thread>>,

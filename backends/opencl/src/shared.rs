@@ -135,7 +135,7 @@ impl DeviceCore {
 
     pub(crate) fn free_bytes(&self) -> u64 {
         let free = self.ledger.free();
-        self.context.device().free_bytes().map_or(free, |told| told.min(free))
+        self.context.device().free_bytes().map_or(free, |reported| reported.min(free))
     }
 
     /// Allocates memory. When there is none, waits for dropped memory to become free.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vrampool_backend::{DeviceId, Stream, StreamId, fork::ForkArc};
 
 /// An ordered queue of work on an [`OpenClDevice`](crate::OpenClDevice): a queue made by
-/// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
+/// [`create_stream`](vrampool_backend::Backend::create_stream), or a wrapped queue of other code.
 ///
 /// Wrapping one queue twice gives handles to one stream, with one id. The queue is kept alive by the stream.
 #[derive(Debug, Clone)]

@@ -25,7 +25,7 @@ pub struct WgpuDevice {
 
 impl WgpuDevice {
     /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays
-    /// mapped where it has `MAPPABLE_PRIMARY_BUFFERS`. All who open it share one device of wgpu's; where that
+    /// mapped where it has `MAPPABLE_PRIMARY_BUFFERS`. All handles of an adapter share one device of wgpu's; where that
     /// is lost, a new one is opened. An error that nothing catches is logged.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl Backend for WgpuDevice {
         let limit = self.core.free_bytes();
         match driver.into_iter().chain(limit).min() {
             Some(free) => Ok(MemoryInfo::new(free.min(total_bytes), total_bytes)),
-            None => Err(BackendError::unsupported("telling how much memory is free")),
+            None => Err(BackendError::unsupported("reading how much memory is free")),
         }
     }
 

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::BackendError;
 
-/// Runs `calls` with a scope for each kind of error, so that none of them reaches the device's own handler,
+/// Runs `calls` with a scope for each kind of error, so that no error reaches the device's own handler,
 /// which panics by default. Scopes belong to a thread: other threads' errors do not get in. In a browser, errors
 /// are known [later](DeferredErrors).
 pub(crate) fn caught<T>(

@@ -14,7 +14,7 @@ use vrampool_backend::{BackendError, fork, logging};
 /// device is lost.
 const POLL_PANIC: &str = "Error in Device::poll";
 
-/// How often a queue may be asked whose it is, while other threads poll the device.
+/// Most attempts to identify a queue's device while other threads poll the device.
 const QUEUE_ROUNDS: u32 = 64;
 
 /// The granularity of offsets and lengths of copies and fills, bytes.
@@ -141,8 +141,8 @@ impl Gpu {
         is_inner
     }
 
-    /// Refuses a queue of another device: what is submitted there is not reported as done to who waits for this
-    /// device. Waits for what was submitted before.
+    /// Refuses a queue of another device: a wait for this device would not cover its submissions. Waits for
+    /// earlier submissions.
     pub(crate) fn check_queue(&self, queue: &wgpu::Queue) -> Result<(), BackendError> {
         if cfg!(target_arch = "wasm32") {
             // Nothing can wait; a browser refuses the first write.
@@ -244,21 +244,20 @@ impl Gpu {
         }
     }
 
-    /// Submits commands, and answers their number, for [`is_done`](Self::is_done).
+    /// Submits commands, and returns the submission's number, for [`is_done`](Self::is_done).
     pub(crate) fn submit(&self, commands: impl IntoIterator<Item = wgpu::CommandBuffer>) -> u64 {
         self.queue.submit(commands);
-        // Behind the submission, and before it is asked for what is submitted: who is done with one is done
-        // with those before it. Release: pairs with the acquire in `poll_until`, which waits for no less than
-        // what has a number by then.
+        // After the submission, and before the request for its callback: a completed submission implies that
+        // earlier ones are complete. Release: pairs with the acquire in `poll_until`, which waits for at
+        // least all submissions that have a number by then.
         let number = self.progress.submitted.fetch_add(1, AcqRel) + 1;
         let done = Done { progress: Arc::clone(&self.progress), number };
         self.queue.on_submitted_work_done(move || drop(done));
         number
     }
 
-    /// Whether the device is done with a submission. Not by a wait for it that takes no time: such a one
-    /// panics in wgpu where another thread's call comes between its two looks, at the device and at what is
-    /// under way.
+    /// Whether a submission is complete. This does not use a wait with a timeout of zero: wgpu panics in such a
+    /// wait if another thread's call comes between its two checks, of the device and of pending work.
     pub(crate) fn is_done(&self, number: u64) -> Result<bool, BackendError> {
         // Relaxed: what the device wrote is read by the device, or by the host behind a wait.
         let is_done = || self.progress.done.load(Relaxed) >= number;

@@ -8,7 +8,7 @@ use vrampool_backend::{BackendError, DeviceKind, fork};
 /// The name of this backend, which names of devices begin with.
 pub(crate) const BACKEND: &str = "wgpu";
 
-/// An adapter that wgpu lists. Reading the list opens none of them.
+/// An adapter that wgpu lists. Reading the list opens no adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WgpuListing {

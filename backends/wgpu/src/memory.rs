@@ -96,7 +96,7 @@ impl Drop for WgpuMemory {
             // Both are the parent's: they are never dropped here.
             return std::mem::forget((self.buffer.clone(), Arc::clone(&self.device)));
         }
-        self.device.give_up(&self.buffer, self.grant.take());
+        self.device.defer_release(&self.buffer, self.grant.take());
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
         assert!(matches!(usages_of(Placement::Managed.into(), true), Err(BackendError::Unsupported { .. })));
         for bits in [1 << 31, 1 << 32, u64::MAX] {
             let kind = MemoryKind::new(Placement::Device).with_usage(Usage(bits));
-            let error = usages_of(kind, true).expect_err("nobody knows the bit");
+            let error = usages_of(kind, true).expect_err("an unknown bit");
             assert!(matches!(error, BackendError::InvalidArgument { argument: "usage", .. }), "{error}");
         }
     }

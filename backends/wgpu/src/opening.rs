@@ -1,4 +1,4 @@
-//! Devices as they are opened: one state for each device of wgpu's, shared by all who open it.
+//! Opens devices: one state for each device of wgpu's, shared by all its handles.
 
 use crate::error::now;
 use crate::gpu::{Gpu, would_block};

@@ -58,15 +58,14 @@ impl DeviceCore {
         self.sizes
     }
 
-    /// Memory is being dropped. Never waits for the device.
-    pub(crate) fn give_up(&self, buffer: &wgpu::Buffer, grant: Option<Grant>) {
+    /// Releases dropped memory once the device's work on it is complete. Never waits for the device.
+    pub(crate) fn defer_release(&self, buffer: &wgpu::Buffer, grant: Option<Grant>) {
         if cfg!(target_arch = "wasm32") {
             self.recorder.destroy(buffer);
         }
         let point = self.recorder.point(&self.gpu);
         if self.dropped.push(&self.gpu, point, buffer.size(), grant) > dropped::MOST {
-            // The caller of the work that fails here learns of it by events, or of a lost device by the next
-            // call.
+            // A failure of that work is reported by its events, and a lost device by the next call.
             let _ = self.recorder.flush(&self.gpu);
         }
     }

@@ -9,7 +9,7 @@ use vrampool_wgpu::{
     WgpuDevice, wgpu,
 };
 
-/// All who open a device share it, so only one test at a time may destroy it.
+/// All handles share one device, so only one test at a time may destroy it.
 static DEVICE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -96,7 +96,7 @@ fn so_does_the_programs_own_whose_callback_is_not_ours() {
 }
 
 #[test]
-fn the_reason_is_told() {
+fn the_reason_is_reported() {
     let _alone = alone();
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");

@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
 
 /// Trains on the selected device, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    // Before the output is created: who sees that may send a signal.
+    // Before the output is created: a process that sees the output may send a signal.
     let interrupt = arguments.record.is_given().then(Interrupt::listen).transpose()?;
     let recording = arguments.record.start(arguments.pool.inputs(), Recorder::DEFAULT_EVENTS)?;
     let training = Training { arguments, recording, interrupt };

@@ -109,7 +109,7 @@ impl Run {
             let (sums, _) = self.read(&tally).await?;
             let loss = (sums - before) / images;
             before = sums;
-            self.tell(on_step, loss)?;
+            self.report(on_step, loss)?;
         }
         let mut tally = Tally::new(&self.compute).map_err(thrown)?;
         for batch in self.loader.batches(uneven(&self.tested, 2 * BATCH, &mut self.rng)) {
@@ -133,7 +133,7 @@ impl Run {
         Ok((sums[0], tally.outcome(&sums)))
     }
 
-    fn tell(&self, on_step: &Function, loss: f32) -> Result<(), JsValue> {
+    fn report(&self, on_step: &Function, loss: f32) -> Result<(), JsValue> {
         let stats = self.pool.stats();
         let figures = Figures {
             epoch: self.epoch,

@@ -64,7 +64,7 @@ impl<B: Backend> Broker<B> {
 
     /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as
     /// fit. Nothing queued and all memory there: the same plan again. Clients' [`on_ready`](Client::on_ready)
-    /// is called with it, also theirs who queued nothing.
+    /// is called with it, also of clients that queued nothing.
     ///
     /// # Errors
     /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together,

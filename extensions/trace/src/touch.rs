@@ -73,7 +73,7 @@ touch_by!(vrampool::wgpu::TestKernels: vrampool::wgpu::WgpuDevice);
 /// Bytes of a count.
 const COUNT: u64 = size_of::<u64>() as u64;
 
-/// Who wrote what into one worker's buffers, and what was found wrong.
+/// The writers of one worker's buffers, and the wrong bytes that were found.
 #[derive(Debug)]
 pub(crate) struct Verifier<'a, B: Backend> {
     touch: &'a dyn Touch<B>,

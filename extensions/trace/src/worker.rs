@@ -68,7 +68,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         Ok(())
     }
 
-    /// Drops what is still live. Answers how many bytes were not as they were written, if anybody looked.
+    /// Drops live buffers. Returns the number of bytes that differ from those written, if buffers are verified.
     pub(crate) fn clear(&mut self) -> Result<Option<u64>, Error> {
         let mut outcome = Ok(None);
         if let Some(verifier) = &self.verifier {

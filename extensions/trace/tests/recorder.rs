@@ -150,7 +150,7 @@ fn what_threads_hand_to_each_other_is_freed_behind_its_allocation() {
             scope.spawn(move || {
                 start.wait();
                 for round in 0..EACH {
-                    // The size says whose it is, and which of its.
+                    // The size identifies the thread and the round.
                     let buffer = pool.allocate(thread * EACH + round, stream).expect("memory");
                     match round % 3 {
                         0 => drop(buffer),

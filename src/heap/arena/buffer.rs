@@ -277,8 +277,8 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(())
     }
 
-    /// Whether all reads since the last write are part of `capture`; also if the block is stale, of which its
-    /// next use is told.
+    /// Whether all reads since the last write are part of `capture`; also if the block is stale, which its
+    /// next use reports.
     pub(crate) fn are_reads_in(&self, capture: CaptureId) -> bool {
         let state = self.arena.lock_unmoved(self.block);
         state.slots.get(self.block).is_none_or(|slot| slot.uses.are_reads_in(capture))

@@ -154,7 +154,7 @@ impl<B: Backend> State<B> {
             offset..offset + size
         };
         let needs_none = blocks.clone().all(|block| uses.needs_no_wait(&extent(block), stream));
-        let is_own = || blocks.clone().all(|block| uses.is_nobody_elses(&extent(block), stream));
+        let is_own = || blocks.clone().all(|block| uses.has_no_other_user(&extent(block), stream));
         if needs_none && (is_anyones || is_own()) {
             return Ok(Some(taken));
         }

@@ -71,7 +71,7 @@ impl<B: Backend> ArenaCore<B> {
         state.uses.ticks.used_by(request.stream.id());
         let waits = if spared && state.prefers_growth(request) { Waits::Avoid } else { Waits::Allow };
         match state.find(request, budget, &waits)? {
-            Some(taken) => self.hand_out(locked, taken, request).map(Some),
+            Some(taken) => self.make_buffer(locked, taken, request).map(Some),
             None => Ok(None),
         }
     }
@@ -122,7 +122,7 @@ impl<B: Backend> ArenaCore<B> {
         if !state.markers.is_empty() {
             state = self.note_done(state);
         }
-        // Without markers nobody is busy, and no memory needs a wait.
+        // Without markers no stream is busy, and no memory needs a wait.
         if state.markers.is_empty() {
             return Ok(None);
         }
@@ -131,7 +131,7 @@ impl<B: Backend> ArenaCore<B> {
             return Ok(None);
         }
         if let Some(taken) = state.find(request, Budget::Free, &Waits::Avoid)? {
-            return self.hand_out(state, taken, request).map(Some);
+            return self.make_buffer(state, taken, request).map(Some);
         }
         drop(state);
         match self.grow_beside(request, alone) {
@@ -176,7 +176,7 @@ impl<B: Backend> ArenaCore<B> {
             }
             let mut state = self.attached(request.bytes, || self.state.lock())?;
             let Some(taken) = state.find(request, Budget::Free, &waits)? else { break };
-            match self.hand_out(state, taken, request) {
+            match self.make_buffer(state, taken, request) {
                 Err(Error::Capture { .. }) => {}
                 served => return served.map(Some),
             }
@@ -205,7 +205,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Returns a buffer of taken memory, ordered after the work of earlier users of its bytes.
     #[inline(always)]
-    pub(super) fn hand_out(
+    pub(super) fn make_buffer(
         self: &Arc<Self>,
         mut locked: StateGuard<'_, B>,
         TakenBlock { block, stitched }: TakenBlock<B>,

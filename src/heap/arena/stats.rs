@@ -212,7 +212,7 @@ impl<B: Backend> DeviceArena<B> {
     /// let stream = device.create_stream()?;
     /// drop(arena.allocate(1 << 19, &stream)?);
     /// drop(arena.allocate(1 << 19, &stream)?);
-    /// assert_eq!((arena.reuse_waits(), arena.in_flight()), (0, 0)); // one stream waits for nobody
+    /// assert_eq!((arena.reuse_waits(), arena.in_flight()), (0, 0)); // one stream alone never waits
     /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[must_use]

@@ -302,7 +302,7 @@ impl Accounts {
     }
 
     /// Stops waiting for threads that did not return their slots in time. They are not waited for again.
-    pub(crate) fn give_up_waiting(&mut self) {
+    pub(crate) fn stop_waiting(&mut self) {
         self.unanswered = self.leased;
     }
 

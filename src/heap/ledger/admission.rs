@@ -176,7 +176,7 @@ impl Accounts {
 
     /// Whether a block may serve a class that is `excess` bytes smaller: what was served under the limit before fits
     /// beside it.
-    pub(crate) fn lends(&self, excess: u64) -> bool {
+    pub(crate) fn allows(&self, excess: u64) -> bool {
         let expected = Sum { charged: self.expected.saturating_add(excess), ..Sum::default() };
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)
     }

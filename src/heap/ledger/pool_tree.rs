@@ -314,7 +314,7 @@ impl PoolCore {
 
     /// The pools below it.
     pub(crate) fn descendants(&self) -> Vec<Arc<Self>> {
-        // Relaxed: who knows a child knows this, too.
+        // Relaxed: a thread that has a child's handle sees this store, too.
         if !self.has_children.load(Relaxed) {
             return Vec::new();
         }

@@ -80,7 +80,7 @@ pub(crate) fn is_deferring() -> bool {
     DEFERS.get()
 }
 
-/// Notes that a thread gave up magazines that were awaited.
+/// Notes that a thread returned magazines that were awaited.
 pub(crate) fn done() {
     ENDED.lock().magazines -= 1;
     CHANGED.notify_all();

@@ -29,7 +29,7 @@ pub(crate) struct ThreadCache {
     pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
 }
 
-/// Why a thread gives up magazines.
+/// Why a thread returns its magazines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaving {
     Pool,
@@ -281,12 +281,12 @@ mod tests {
                 for bytes in [900, 1000, 900, 1000] {
                     last = turn(Some(last), bytes);
                 }
-                warm.send(()).expect("somebody waits");
-                going.recv().expect("somebody says so");
+                warm.send(()).expect("the receiver waits");
+                going.recv().expect("the signal");
                 for bytes in [900, 1000, 900, 1000, 900] {
                     last = turn(Some(last), bytes);
                 }
-                done.send(()).expect("somebody waits");
+                done.send(()).expect("the receiver waits");
             }
         });
         is_warm.recv().expect("it works");

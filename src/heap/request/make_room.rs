@@ -115,7 +115,7 @@ impl PoolCore {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || cfg!(model) {
-                depot.accounts.give_up_waiting();
+                depot.accounts.stop_waiting();
                 break;
             }
             // Recall again after each notification: a thread that returned its magazines may have new ones.

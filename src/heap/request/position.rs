@@ -120,7 +120,7 @@ impl<'a> Position<'a> {
                 return;
             }
             if self.has_deadline && depot.queue.deadlines() == 0 {
-                // Each thread gives up its magazines at its next call.
+                // Each thread returns its magazines at its next call.
                 self.pool.recall(depot, Recall::Slots);
             }
             self.number.set(depot.queue.add(self.has_deadline));

@@ -44,8 +44,8 @@ impl Scale {
     /// The bin of a size, and the number of the size's low bits that the bin leaves open.
     #[inline]
     pub(super) fn bin_of(self, bytes: u64) -> (usize, u32) {
-        let untold = (self.second_row | bytes).ilog2() - WIDTH;
-        (((u64::from(untold) << WIDTH) + (bytes >> untold)) as usize, untold)
+        let ignored = (self.second_row | bytes).ilog2() - WIDTH;
+        (((u64::from(ignored) << WIDTH) + (bytes >> ignored)) as usize, ignored)
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bins_keep_order_and_tell_all_but_the_low_bits(
+        fn bins_keep_order_and_differ_for_all_but_the_low_bits(
             one in any_bytes(),
             two in any_bytes(),
             alignment in 0u32..64,
@@ -137,10 +137,10 @@ mod tests {
             let multiple = |bytes: u64| bytes >> alignment << alignment;
             let (small, large) = (multiple(one.min(two)), multiple(one.max(two)));
             let scale = Scale::of_alignment(alignment);
-            let ((low, untold), (high, _)) = (scale.bin_of(small), scale.bin_of(large));
+            let ((low, ignored), (high, _)) = (scale.bin_of(small), scale.bin_of(large));
             prop_assert!(low <= high && high < BINS);
-            prop_assert_eq!(low == high, small >> untold == large >> untold, "a bin is one prefix");
-            prop_assert!(untold <= alignment || 1u64 << untold <= small >> WIDTH, "a bin is a 1024th of its sizes wide");
+            prop_assert_eq!(low == high, small >> ignored == large >> ignored, "a bin is one prefix");
+            prop_assert!(ignored <= alignment || 1u64 << ignored <= small >> WIDTH, "a bin is a 1024th of its sizes wide");
         }
 
         #[test]

@@ -55,9 +55,9 @@ impl Arena {
         if at != space.end || self.table[end_of(zone)].before != before {
             return Err(format!("ends at {at} and not at {}", space.end));
         }
-        let told = (self.used_in(zone), space.held, self.available(zone), self.live_blocks(zone));
-        if told != (used, held, available, live) {
-            return Err(format!("tells {told:?} and has {:?}", (used, held, available, live)));
+        let reported = (self.used_in(zone), space.held, self.available(zone), self.live_blocks(zone));
+        if reported != (used, held, available, live) {
+            return Err(format!("reports {reported:?} and has {:?}", (used, held, available, live)));
         }
         if self.free_blocks(zone) as usize != free.len() || self.largest_free_block(zone) != largest {
             return Err("miscounts its free blocks or their largest".into());

@@ -129,8 +129,8 @@ impl Holes {
 
     /// Returns the first block of the smallest size of at least `bytes`, or `NONE`.
     pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
-        let (bin, untold) = self.scale.bin_of(bytes);
-        let head = smallest_of_bin(table, self.root(bin), bytes, untold);
+        let (bin, ignored) = self.scale.bin_of(bytes);
+        let head = smallest_of_bin(table, self.root(bin), bytes, ignored);
         if head != NONE {
             return head;
         }
@@ -186,7 +186,7 @@ impl Holes {
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         let bytes = table[index].bytes;
         self.learn(bytes);
-        let (bin, untold) = self.scale.bin_of(bytes);
+        let (bin, ignored) = self.scale.bin_of(bytes);
         if bin >= self.roots.len() {
             self.reach(bin);
         }
@@ -195,7 +195,7 @@ impl Holes {
         let others = (head.bytes != bytes) | (head.children != [NONE; 2]);
         // The minimum is 0 if either is. One branch: the presence of a root would often be mispredicted.
         if root.min(u32::from(others)) != 0 {
-            return hang_below(table, index, root, untold);
+            return hang_below(table, index, root, ignored);
         }
         // The newest block comes first, before any others of its size.
         head.back = TWIN | index;
@@ -263,9 +263,9 @@ impl Holes {
             let mut heads = vec![(root, ROOT, 0u32, 0u64)];
             while let Some((head, parent, depth, path)) = heads.pop() {
                 let bytes = table[head].bytes;
-                let (own, untold) = self.scale.bin_of(bytes);
-                let key = bytes.rotate_right(untold);
-                if own != bin || depth > untold || depth > 0 && key >> (64 - depth) != path {
+                let (own, ignored) = self.scale.bin_of(bytes);
+                let key = bytes.rotate_right(ignored);
+                if own != bin || depth > ignored || depth > 0 && key >> (64 - depth) != path {
                     return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
                 }
                 let Record { children, mut twin, back, .. } = table[head];

@@ -33,9 +33,9 @@ pub(super) fn leaves_freely(record: &Record) -> bool {
 
 /// Inserts a block into the trie at `root`.
 #[inline(never)]
-pub(super) fn hang_below(table: &mut Table, index: u32, root: u32, untold: u32) {
+pub(super) fn hang_below(table: &mut Table, index: u32, root: u32, ignored: u32) {
     let bytes = table[index].bytes;
-    let (mut at, mut path) = (root, bytes.rotate_right(untold));
+    let (mut at, mut path) = (root, bytes.rotate_right(ignored));
     loop {
         let head = &mut table[at];
         if head.bytes == bytes {
@@ -73,11 +73,11 @@ pub(super) fn take_leaf(table: &mut Table, index: u32) -> u32 {
 
 /// Returns the head of the smallest size of at least `bytes` in the bin of `bytes`, or `NONE`.
 #[inline]
-pub(super) fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32) -> u32 {
+pub(super) fn smallest_of_bin(table: &Table, root: u32, bytes: u64, ignored: u32) -> u32 {
     let (mut index, mut best, mut best_bytes) = (root, NONE, u64::MAX);
     // The last subtree to the right of the path: all its sizes are larger, but smaller than those above.
     let mut larger = NONE;
-    let mut path = bytes.rotate_right(untold);
+    let mut path = bytes.rotate_right(ignored);
     while index != NONE {
         let record = &table[index];
         if record.bytes >= bytes && record.bytes <= best_bytes {

@@ -39,15 +39,15 @@ impl Depot {
         self.in_magazines(|_, _, _| {}).bytes_now(&self.accounts)
     }
 
-    /// Totals of threads' magazines. Tells of each used bin its class, hits and idle buffers.
-    fn in_magazines(&self, mut tell: impl FnMut(u64, u64, u64)) -> InMagazines {
+    /// Totals of threads' magazines. Calls `visit` with the class, hits and idle buffers of each used bin.
+    fn in_magazines(&self, mut visit: impl FnMut(u64, u64, u64)) -> InMagazines {
         let mut all = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
         for counters in &self.threads.counters {
             for (_, bin) in counters.used_bins() {
                 // A block that moves between two threads may be counted in both.
                 let unseen = (self.accounts.now.out - all.bytes) / bin.class();
                 let idle = bin.idle().min(unseen).min(self.counters.live_buffers - all.buffers);
-                tell(bin.class(), bin.hits(), idle);
+                visit(bin.class(), bin.hits(), idle);
                 all.buffers += idle;
                 all.bytes += idle * bin.class();
             }

@@ -84,7 +84,7 @@ impl Depot {
             return Taken::Nothing;
         }
         // The accounts may have changed since the keys were chosen.
-        let (mut found, keys) = (None, &keys[..self.lent(key, keys)]);
+        let (mut found, keys) = (None, &keys[..self.allowed(key, keys)]);
         if accept == Accept::Any {
             found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
         }
@@ -93,7 +93,7 @@ impl Depot {
                 if block.is_ready_on(stream) {
                     self.buckets.requests(key).hits += 1;
                 }
-                self.lend(&mut block, key, requested);
+                self.count_served(&mut block, key, requested);
                 Taken::Idle(block)
             }
             None if keys.iter().any(|&key| self.has_idle(key, cache)) => Taken::Busy,
@@ -104,13 +104,13 @@ impl Depot {
     /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
     pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
         let mut keys = self.buckets.keys_for(key);
-        keys.truncate(self.lent(key, &keys));
+        keys.truncate(self.allowed(key, &keys));
         keys
     }
 
     /// Returns how many of `keys`, smaller classes first, may serve a request of `key`.
-    fn lent(&self, key: Key, keys: &[Key]) -> usize {
-        keys.iter().take_while(|larger| self.accounts.lends(larger.class - key.class)).count()
+    fn allowed(&self, key: Key, keys: &[Key]) -> usize {
+        keys.iter().take_while(|larger| self.accounts.allows(larger.class - key.class)).count()
     }
 
     /// Whether a block of a class is idle in its bucket or this thread's magazine.
@@ -142,7 +142,7 @@ impl Depot {
     fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Taken {
         let mut is_any = false;
         for larger in self.buckets.larger_keys(key) {
-            if !self.accounts.lends(larger.class - key.class) {
+            if !self.accounts.allows(larger.class - key.class) {
                 break;
             }
             if !self.buckets.has_idle(&larger) {
@@ -151,7 +151,7 @@ impl Depot {
             is_any = true;
             if let Some(mut block) = self.find_stored(larger, stream, Accept::Ready) {
                 self.buckets.requested(&key).requests.hits += 1;
-                self.lend(&mut block, key, requested);
+                self.count_served(&mut block, key, requested);
                 return Taken::Idle(block);
             }
         }
@@ -159,7 +159,7 @@ impl Depot {
     }
 
     /// Counts a block that serves a request of `key`, whose class may be smaller than its own.
-    fn lend(&mut self, block: &mut Block, key: Key, requested: u64) {
+    fn count_served(&mut self, block: &mut Block, key: Key, requested: u64) {
         block.requested = requested;
         if block.key.class > key.class {
             block.serve(key.class);

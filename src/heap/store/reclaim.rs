@@ -49,7 +49,7 @@ impl PoolCore {
         depot.is_dropped() && depot.counters.live_buffers > 0 && depot.bytes_now().live == 0
     }
 
-    /// Begins a new epoch: every thread gives up its magazines at its next call of the pool.
+    /// Begins a new epoch: every thread returns its magazines at its next call of the pool.
     pub(crate) fn recall(&self, depot: &mut Depot, what: Recall) {
         if depot.is_dropped() {
             return;

@@ -89,7 +89,7 @@ impl Backend for VecDevice {
     }
 
     fn memory_info(&self) -> Answer<MemoryInfo> {
-        Err(BackendError::unsupported("telling what is free"))
+        Err(BackendError::unsupported("reading how much memory is free"))
     }
 
     fn allocate(&self, &AllocationRequest { bytes, kind, .. }: &AllocationRequest<'_>) -> Answer<VecMemory> {

@@ -4,7 +4,7 @@ use crate::code::{Answer, Code};
 use parking_lot::RwLock;
 use std::ffi::c_int;
 
-/// Held by workers while they touch memory, and alone by who takes memory out of the address space.
+/// Held shared by workers while they access memory, and exclusively while memory is unmapped.
 pub(crate) static TOUCHING: RwLock<()> = RwLock::new(());
 
 /// Maps zeroed memory that costs nothing until it is touched.

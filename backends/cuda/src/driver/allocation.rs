@@ -45,7 +45,7 @@ pub(crate) struct Allocation {
     address: u64,
     bytes: u64,
     origin: Origin,
-    /// In whose order it is freed; without one the host waits.
+    /// The stream in whose order the memory is freed. If it is unset, the host waits.
     order: Option<Arc<StreamCore>>,
     context: Context,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
@@ -120,7 +120,7 @@ impl Context {
         Ok(Allocation::new(self, address, bytes, origin))
     }
 
-    /// Takes memory from a pool in the order of `stream`, in whose order it goes back. No bytes take nothing.
+    /// Allocates from a pool in the order of `stream`; the free is in the same order. Zero bytes allocate nothing.
     pub(crate) fn allocate_from(
         &self,
         pool: &RawPool,
@@ -211,7 +211,7 @@ impl Allocation {
         // stream.
         let queue = stream.queue().handle().unwrap_or(LEGACY_HANDLE as sys::CUstream);
         // SAFETY: this value owned the memory, which `cuMemAllocFromPoolAsync` gave; all work on it is on the
-        // stream or before it, as who put it in this order promised.
+        // stream or before it, as the function that set this order requires.
         unsafe { (self.context.library.cuMemFreeAsync)(self.address, queue) == 0 }
     }
 

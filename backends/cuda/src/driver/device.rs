@@ -5,7 +5,7 @@ use cudarc::driver::sys;
 use std::ffi::{c_char, c_int};
 use vrampool_backend::BackendError;
 
-/// A device that the driver lists, whether or not anybody uses it.
+/// A device that the driver lists, open or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawDevice {
     library: &'static Library,

@@ -64,7 +64,7 @@ impl RawPool {
     /// The pool from which `cuMemAllocAsync` allocates now: the default one, unless some code has set another.
     pub(crate) fn current_of(context: &Context, device: c_int) -> Result<Self, BackendError> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: as above; who made the pool that is current keeps it, as for every `cuMemAllocAsync`.
+        // SAFETY: as above; the owner of the current pool keeps it, as every `cuMemAllocAsync` requires.
         let code = unsafe { (context.library.cuDeviceGetMemPool)(&raw mut handle, device) };
         context.library.check("cuDeviceGetMemPool", code)?;
         Ok(Self { handle: handle as usize, is_own: false, context: context.clone() })

@@ -16,9 +16,9 @@ pub(super) const PER_THREAD_HANDLE: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Queue {
     stream: Arc<CudaStream>,
-    /// Whose default stream it is, where it is the default stream of a thread.
+    /// The thread of a per-thread default stream.
     thread: Option<ThreadId>,
-    /// Whether its owner is about to destroy it: its work is done, and its handle is not to be used any more,
+    /// Whether its owner is about to destroy it. Its work is complete, and its handle must not be used any more,
     /// because the driver crashes on one that it has destroyed.
     retired: AtomicBool,
 }
@@ -41,7 +41,7 @@ impl Queue {
         &self.stream
     }
 
-    /// What no other stream that exists has: its handle, and the thread whose default stream it is.
+    /// The name, unique among existing streams: the handle, and the thread of a per-thread default stream.
     pub(crate) fn name(&self) -> QueueName {
         let handle = self.stream.cu_stream() as usize;
         // Both mean the context's default stream.

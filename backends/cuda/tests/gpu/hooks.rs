@@ -64,7 +64,7 @@ fn hooked(device: &CudaDevice) -> (DriverPool, Arc<Recorder>) {
 }
 
 #[test]
-fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
+fn a_drivers_pool_calls_hooks_for_requests_allocations_and_frees() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);
@@ -72,8 +72,8 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
     let memory = pool.allocate_on(100, &stream).expect("memory");
     let address = memory.address();
     drop(memory);
-    let told = recorder.take();
-    let id = told.first().expect("it was told").1;
+    let calls = recorder.take();
+    let id = calls.first().expect("a call").1;
     let call = |name, address, outcome| (name, id, 100, 512, address, outcome, line);
     let expected = [
         call("before request", None, Outcome::Pending),
@@ -83,7 +83,7 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
         call("before free", address, Outcome::Pending),
         call("after free", address, Outcome::Done),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(calls, expected);
     let within = stream.enter();
     drop(pool.clone().allocate(100).expect("memory of the current stream, by another handle"));
     drop(within);
@@ -100,7 +100,7 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
 }
 
 #[test]
-fn a_request_that_fails_is_told_and_names_are_unique() {
+fn a_request_that_fails_calls_hooks_and_names_are_unique() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);

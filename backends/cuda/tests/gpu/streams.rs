@@ -55,7 +55,7 @@ fn an_id_lives_as_long_as_a_handle() {
     assert_ne!(
         device.wrap_stream(theirs).expect("a stream").id(),
         id,
-        "nobody has the first handle any more"
+        "no stream has the first handle any more"
     );
 }
 

@@ -109,7 +109,7 @@ impl Claims {
     }
 }
 
-/// Whose claim meets what is wanted.
+/// Returns the thread of a claim that overlaps one of the wanted places.
 fn met(table: &[Claim], wanted: impl IntoIterator<Item = (Place, bool)> + Clone) -> Option<ThreadId> {
     let meets = |held: &Claim, place: &Place, writes| (writes || held.writes) && place.overlaps(&held.place);
     table

@@ -1,8 +1,7 @@
 //! Reuse of the address space of freed blocks for blocks of the same size.
 //!
-//! A mapping's end and the next one's beginning cost the system several microseconds, most of them for its
-//! own books of who has which addresses. Taking the memory back and leaving the addresses changes nothing in
-//! these.
+//! Removing a mapping and creating the next one takes the system several microseconds, mostly to update its
+//! record of used addresses. Releasing the memory and keeping the addresses leaves that record unchanged.
 
 #[cfg(target_os = "linux")]
 use crate::committed::{Commitment, Place, commit};

@@ -221,7 +221,7 @@ impl Turn<'_> {
         // All access at once: changing it later would take the system a step for each mapping.
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the range is inside address space that the reservation owns, and nothing is mapped there
-        // (checked above), so that no byte which anybody borrows is replaced.
+        // (checked above), so no borrowed byte is replaced.
         let mapped = unsafe { mmap(start, len, access, MapFlags::SHARED | MapFlags::FIXED, file, offset) };
         mapped.map_err(|error| {
             self.reservation.give_entries(entries);

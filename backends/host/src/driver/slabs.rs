@@ -218,7 +218,7 @@ mod tests {
     proptest! {
         /// Each has its own bytes, aligned, zeroed and never another's.
         #[test]
-        fn slots_are_zeroed_and_nobody_elses(
+        fn slots_are_zeroed_and_have_one_owner(
             choices in prop::collection::vec((1..MAP_FROM, any::<u8>(), any::<u16>()), 1..400),
         ) {
             let all = Arc::new(Slabs::default());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn slabs_that_nobody_uses_go() {
+    fn unused_slabs_are_released() {
         let all = Arc::new(Slabs::default());
         let held: Vec<_> = (0..1000).map(|_| all.take(MAP_FROM - 1).expect("memory")).collect();
         assert_eq!(slabs(&all), 1000_usize.div_ceil(16));

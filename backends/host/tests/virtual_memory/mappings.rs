@@ -1,4 +1,4 @@
-//! Reserved addresses and what is mapped there: who touches what is not there gets an error, and memory
+//! Reserved addresses and their mappings: an access to an unmapped range is an error, and memory
 //! counts once.
 
 use std::sync::mpsc::channel;
@@ -184,17 +184,17 @@ fn unmapping_waits_for_work_and_says_that_it_met_some() {
     let reservation = device.reserve(2 * PAGE).expect("addresses");
     page(&device, &reservation, 0);
     page(&device, &reservation, 1);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (open, gate) = channel::<()>();
     let hold = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
-        let _ = tell.send(());
+        let _ = sender.send(());
         let _ = gate.recv();
         bytes.fill(3);
     };
     let first = RegionMut::new(&reservation, 0, PAGE, &stream).expect("inside");
     stream.launch([], [first], hold).expect("queued");
-    told.recv().expect("it runs");
-    device.unmap(&reservation, PAGE, PAGE).expect("nobody is there");
+    receiver.recv().expect("it runs");
+    device.unmap(&reservation, PAGE, PAGE).expect("no kernel uses the range");
     assert_eq!(device.races(), 0);
     std::thread::scope(|scope| {
         let unmaps = scope.spawn(|| device.unmap(&reservation, 0, PAGE));
@@ -216,12 +216,12 @@ fn a_kernel_cannot_unmap_what_it_uses() {
     let reservation = std::sync::Arc::new(device.reserve(PAGE).expect("addresses"));
     page(&device, &reservation, 0);
     let (inside, same) = (device.clone(), std::sync::Arc::clone(&reservation));
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let kernel = move |[bytes]: [&[u8]; 1], []: [&mut [u8]; 0]| {
-        let _ = tell.send((inside.unmap(&same, 0, PAGE), bytes[0]));
+        let _ = sender.send((inside.unmap(&same, 0, PAGE), bytes[0]));
     };
     stream.launch([Region::whole(&*reservation, &stream)], [], kernel).expect("queued");
-    let (answer, byte) = told.recv().expect("it ran");
+    let (answer, byte) = receiver.recv().expect("it ran");
     assert!(is_refused(answer));
     assert_eq!(byte, 0);
 }
@@ -258,16 +258,16 @@ fn streams_at_two_addresses_of_the_same_memory_take_turns() {
     device.map(&reservation, PAGE, &physical).expect("room");
     device.set_access(&reservation, 0, 2 * PAGE, &[]).expect("mapped");
     let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (open, gate) = channel::<()>();
     let hold = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
-        let _ = tell.send(());
+        let _ = sender.send(());
         let _ = gate.recv();
         bytes.fill(3);
     };
     let first = RegionMut::new(&reservation, 0, PAGE, &streams[0]).expect("inside");
     streams[0].launch([], [first], hold).expect("queued");
-    told.recv().expect("it runs");
+    receiver.recv().expect("it runs");
     let second = RegionMut::new(&reservation, PAGE, PAGE, &streams[1]).expect("inside");
     let add = |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| bytes.iter_mut().for_each(|byte| *byte += 1);
     streams[1].launch([], [second], add).expect("queued");

@@ -49,7 +49,7 @@ impl Context {
     /// A new context of one device.
     pub(crate) fn create(library: &'static Library, device: RawDevice) -> Result<Self, BackendError> {
         let properties = [cl::CL_CONTEXT_PLATFORM, device.platform().0 as isize, 0];
-        let (list, mut code, nobody) = (device.handle().raw(), 0, std::ptr::null_mut());
+        let (list, mut code, unset) = (device.handle().raw(), 0, std::ptr::null_mut());
         // SAFETY: platform and device are ones that the driver listed; the list of properties ends with 0;
         // no function is called for errors; the call writes one number to `code`.
         let context = unsafe {
@@ -58,7 +58,7 @@ impl Context {
                 1,
                 &raw const list,
                 None,
-                nobody,
+                unset,
                 &raw mut code,
             )
         };
@@ -146,7 +146,7 @@ impl Context {
             other => other,
         };
         if result.as_ref().is_err_and(BackendError::is_device_lost) {
-            // Relaxed: a hint to who opens the device again.
+            // Relaxed: a hint for the next open of the device.
             self.inner.lost.store(true, Ordering::Relaxed);
         }
         result

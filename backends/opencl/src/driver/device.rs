@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::ffi::c_void;
 use vrampool_backend::BackendError;
 
-/// A device that the driver lists, whether or not anybody uses it.
+/// A device that the driver lists, open or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawDevice {
     library: &'static Library,

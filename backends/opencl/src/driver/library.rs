@@ -149,8 +149,8 @@ impl Library {
     }
 
     fn open() -> Result<Self, BackendError> {
-        let told = std::env::var(PATH_VARIABLE).ok().filter(|paths| !paths.is_empty());
-        let names: Vec<&str> = match &told {
+        let paths = std::env::var(PATH_VARIABLE).ok().filter(|paths| !paths.is_empty());
+        let names: Vec<&str> = match &paths {
             Some(paths) => paths.split(';').collect(),
             None if cfg!(windows) => vec!["OpenCL.dll"],
             None if cfg!(target_os = "macos") => vec!["/System/Library/Frameworks/OpenCL.framework/OpenCL"],

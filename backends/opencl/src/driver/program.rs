@@ -247,7 +247,7 @@ impl Kernel {
             let code = unsafe { (core.clSetKernelArg)(self.handle.raw(), index as u32, size, value) };
             self.context.judged(check("clSetKernelArg", code))?;
         }
-        let (from, none, nobody) = (std::ptr::null(), std::ptr::null(), std::ptr::null_mut());
+        let (from, none, no_event) = (std::ptr::null(), std::ptr::null(), std::ptr::null_mut());
         self.context.enqueue("clEnqueueNDRangeKernel", stream.raw(), |queue| {
             // SAFETY: the caller's promise; kernel and queue are alive and of one context. The call takes the
             // arguments as they are now, and the driver keeps a count of the buffers.
@@ -261,7 +261,7 @@ impl Kernel {
                     grid.group.as_ptr(),
                     0,
                     none,
-                    nobody,
+                    no_event,
                 )
             }
         })

@@ -92,9 +92,9 @@ impl Queue {
         }
         let _turn = self.turn.lock();
         let barrier = || {
-            let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
+            let (none, no_event) = (std::ptr::null(), std::ptr::null_mut());
             // SAFETY: the queue is alive; a barrier without a list waits for all work before it.
-            let code = unsafe { (self.library.core.clEnqueueBarrierWithWaitList)(handle, 0, none, nobody) };
+            let code = unsafe { (self.library.core.clEnqueueBarrierWithWaitList)(handle, 0, none, no_event) };
             check("clEnqueueBarrierWithWaitList", code)
         };
         barrier()?;

@@ -75,7 +75,7 @@ fn what_is_wrong_is_an_error() {
 }
 
 #[test]
-fn a_number_of_the_device_is_told_and_a_text_is_refused() {
+fn a_number_of_the_device_is_returned_and_a_text_is_refused() {
     for device in all_devices() {
         assert!(device.info(CL_DEVICE_MAX_WORK_GROUP_SIZE).expect("a number") > 0);
         let error = device.info(CL_DEVICE_NAME).expect_err("a text");

@@ -132,7 +132,7 @@ fn memory_keeps_no_queue_of_a_dropped_stream() {
                 // Pinned memory stays mapped under copies.
                 copy(&device, &stream, &other, &memory);
                 device.synchronize(&stream).expect("a wait");
-                // SAFETY: the stream keeps the queue alive; the count is given up below.
+                // SAFETY: the stream keeps the queue alive; the count is released below.
                 unsafe { retain_command_queue(stream.queue()) }.expect("a queue");
                 queues.push(stream.queue());
             }

@@ -93,7 +93,7 @@ fn an_event_is_complete_when_its_stream_was_waited_for() {
     }
 }
 
-/// One whose callbacks no other test's thread gets, and that keeps none of them waiting.
+/// A device of this test alone: other tests' threads run none of its callbacks and do not wait for them.
 fn own_device() -> Option<WgpuDevice> {
     first_device()?;
     let (device, queue) = others();
@@ -110,7 +110,7 @@ fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back(
     let event = device.record(&stream).expect("an event");
     stream.flush().expect("a submission");
     let (begin, begun) = channel();
-    let (go, told) = channel::<()>();
+    let (go, signal) = channel::<()>();
     let buffer = device.device().create_buffer(&wgpu::BufferDescriptor {
         label: None,
         size: 4,
@@ -119,7 +119,7 @@ fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back(
     });
     buffer.map_async(wgpu::MapMode::Read, .., move |_| {
         begin.send(()).expect("it listens");
-        let _ = told.recv();
+        let _ = signal.recv();
     });
     std::thread::scope(|scope| {
         scope.spawn(|| device.device().poll(wgpu::PollType::wait_indefinitely()).expect("a wait"));

@@ -64,7 +64,7 @@ fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
     let memory = device.allocate(&AllocationRequest::new(16 * MIB, Placement::Device)).expect("memory");
     touch(&device, &stream, &memory);
     drop(memory);
-    assert_eq!(free(), 48 * MIB, "nobody submitted the work");
+    assert_eq!(free(), 48 * MIB, "the work is not submitted");
     stream.flush().expect("submitted");
     device.synchronize(&stream).expect("no fault");
     assert_eq!(free(), 64 * MIB);
@@ -89,7 +89,7 @@ fn what_is_dropped_beyond_the_bound_is_submitted_at_once() {
     assert!(held(&device) <= STAGING, "{} bytes", held(&device));
 }
 
-/// Four threads that allocate, use and drop, without anybody who trims: never more than the limit of their
+/// Four threads that allocate, use and drop, without a trim: never more than the limit of their
 /// accounts and the bound.
 #[test]
 fn four_threads_hold_what_is_live_and_a_bounded_rest() {

@@ -271,7 +271,7 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
 }
 
 #[test]
-fn what_is_free_is_told_where_the_driver_tells() {
+fn free_memory_is_reported_where_the_driver_reports_it() {
     let Some(device) = first_device() else { return };
     match device.memory_info() {
         Ok(info) => assert!(info.free_bytes <= info.total_bytes && info.total_bytes > 0, "{info:?}"),

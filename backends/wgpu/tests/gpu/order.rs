@@ -1,5 +1,5 @@
-//! Work is done in the order of the calls, the program's own submissions included, and nothing waits who did
-//! not ask for it.
+//! Work runs in the order of the calls, the program's own submissions included, and only calls that wait by
+//! contract wait.
 
 use crate::{BYTES, can_map, copy, fill, first_device, memory, read};
 use std::sync::Arc;
@@ -206,10 +206,9 @@ fn a_callback_of_wgpus_may_use_the_device() {
 }
 
 #[test]
-fn what_nobody_asks_about_is_done_all_the_same() {
+fn work_completes_without_a_query() {
     let Some(device) = first_device() else { return };
-    // The same device of wgpu's under another handle, so that the buffer's contents can be asked for at the
-    // end.
+    // The same device of wgpu's under another handle, so that the buffer's contents can be read at the end.
     let limited = device.with_memory_limit(1 << 20).expect("a device");
     let buffer = {
         let stream = limited.create_stream().expect("a stream");

@@ -1,4 +1,4 @@
-//! Groups of clients while they work. Who is in which, and their streams: `stream_groups`.
+//! Groups of clients while they work. Tests of membership and streams are in `stream_groups`.
 
 use super::{MIB, Squarer, broker, device};
 use vrampool::Stream;

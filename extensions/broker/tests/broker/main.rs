@@ -11,8 +11,8 @@
 //!   be removed; `host_arrays::spill_files_never_outlive_their_process`. For the same reason none of a file's
 //!   path or metadata (`test_shape_change_updates_memmap_metadata`).
 //! * Of the watcher, which polls for copies that are done, those of its thread: that it starts, starts once,
-//!   stops, drains when it is stopped, and that waiting for it times out. There is none: who runs a chunk
-//!   lands its results (`writeback`).
+//!   stops, drains when it is stopped, and that waiting for it times out. There is no watcher: the thread that
+//!   runs a chunk lands its results (`writeback`).
 //! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
 //!   have none.
 //! * Of the stream groups: `stream_groups` says which two.

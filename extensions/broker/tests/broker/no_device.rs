@@ -42,7 +42,7 @@ fn test_sizing_raises_from_the_stored_probe_error() {
     assert_eq!((client.stats().held_bytes, client.stats().queued), (0, 1));
 }
 
-/// Asked again, it is known what there is.
+/// A later probe finds the device's memory.
 #[test]
 fn test_probe_device_sizes_a_manager_built_without_one() {
     let broker = Broker::builder(&silent(2)).build().expect("a broker");

@@ -1,4 +1,4 @@
-//! Others who use the device. A second process on a GPU: `tests/cuda_second_process.rs`.
+//! Other users of the device. A second process on a GPU: `tests/cuda_second_process.rs`.
 
 use super::{MIB, Squarer, device, numbers};
 #[cfg(target_os = "linux")]
@@ -64,7 +64,7 @@ fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
         assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
         let shrunk = |warning: &&BrokerWarning| matches!(warning, BrokerWarning::Shrunk { .. });
         assert_eq!(warnings.lock().expect("no panic").iter().filter(shrunk).count() as u64, report.shrinks);
-        // The next run takes what there is then.
+        // The next run takes the memory that is available then.
         drop(grabbed);
         assert!(squarer.run(&plan).expect("a run").chunk_len > report.chunk_len);
         assert_eq!(device.races(), 0);

@@ -95,7 +95,7 @@ fn test_pressure_evicts_only_required_lru_owner() {
     for name in ["old", "middle", "young"] {
         broker.commit(name).expect("it fits");
     }
-    // Who worked longest ago is `middle` then.
+    // The client that worked longest ago is `middle` then.
     for (client, _) in [&middle, &young, &old] {
         client.begin_work().expect("registered");
         let stream = broker.stream("any").expect("a stream");
@@ -122,8 +122,8 @@ fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     plan.run(|_, _| Ok(())).expect("it gets memory anew");
 }
 
-/// Who owns himself in a circle has not ended, whatever the pressure: nothing looks for such circles, and
-/// no destructor runs.
+/// A client that owns itself in a cycle is not ended by pressure: cycles are not collected, and no
+/// destructor runs.
 #[test]
 fn test_allocation_pressure_does_not_run_cyclic_gc() {
     struct Holder {

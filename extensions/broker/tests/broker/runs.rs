@@ -109,8 +109,7 @@ fn test_repeat_chunked_solve_matches_first() {
         let report = squarer.run(&plan).expect("a run");
         assert_eq!(report.chunks, plan.partition().chunks());
     }
-    // But for a staging block: there is room for one, of the one size there is, and who gets none waits for
-    // it.
+    // The exception is a staging block: there is room for one, and a chunk without it waits for it.
     assert_eq!(device.faults().calls(Call::Allocate), allocations + 1, "memory is kept for the next run");
 }
 

@@ -1,4 +1,4 @@
-//! Who may hold how much.
+//! Limits of the memory that each client may hold.
 
 use super::{MIB, broker, device};
 use vrampool_broker::{ArrayRequest, BrokerError, BrokerWarning, Client, LimitMode, Share, ShareError};

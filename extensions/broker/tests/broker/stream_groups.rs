@@ -16,7 +16,7 @@ fn register(broker: &Broker<HostDevice>, group: &str) -> ClientHandle<HostDevice
     broker.register(Client::new("client").group(group)).expect("a client")
 }
 
-/// Who is in a group, in the order in which they came.
+/// Returns the members of a group, in order of arrival.
 fn members(broker: &Broker<HostDevice>, group: &str) -> Vec<ClientId> {
     broker.clients().into_iter().filter(|client| client.group == group).map(|client| client.id).collect()
 }

@@ -206,7 +206,7 @@ impl Model {
         }
     }
 
-    /// Afterwards the device has given up what blocks need, and no byte more.
+    /// Afterwards exactly the bytes that awake blocks need are mapped.
     fn trim(&self) {
         let _ = self.pool.trim().expect("no fault");
         assert_eq!(self.usages().iter().map(|usage| usage.mapped_bytes).sum::<u64>(), self.awake_bytes());

@@ -133,8 +133,8 @@ mod tests {
         let users = [reader.clone()].into_iter().collect();
         arena.core.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Arena });
         device.synchronize(&reader).expect("no fault");
-        let (go, told) = channel::<()>();
-        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+        let (go, signal) = channel::<()>();
+        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = signal.recv();
         reader.launch([], [], kernel).expect("queued");
         free();
         let waits = arena.stream_waits();

@@ -89,7 +89,7 @@ impl<B: Backend> Attempt<'_, B> {
         let request = self.request;
         let mut state = self.arena.attached(request.bytes, || self.arena.state.lock())?;
         if let Some(taken) = state.find(request, self.budget, &self.waits)? {
-            return self.arena.hand_out(state, taken, request).map(Some);
+            return self.arena.make_buffer(state, taken, request).map(Some);
         }
         // New memory for small requests is at the end of their part, and has room for this one.
         let is_small_beside =
@@ -118,7 +118,7 @@ impl<B: Backend> Attempt<'_, B> {
     fn make(&mut self, mut state: StateGuard<'_, B>, growth: Growth) -> Outcome<B> {
         let weight = growth.stitched.as_ref().map_or(Weight::default(), |(pieces, _)| Weight::of(pieces));
         if !state.may_stitch(weight) {
-            state.give_up(&growth);
+            state.cancel_growth(&growth);
             drop(state);
             let refusal = BackendError::lacks(weight.bytes, Scarce::Mappings);
             return if self.is_beside { Err(refusal.into()) } else { self.climb(weight, &[], refusal) };
@@ -132,7 +132,7 @@ impl<B: Backend> Attempt<'_, B> {
                     taken => taken,
                 };
                 let Some(taken) = taken else { return Ok(None) };
-                let served = self.arena.hand_out(state, taken, self.request).map(Some);
+                let served = self.arena.make_buffer(state, taken, self.request).map(Some);
                 if is_stitched {
                     self.arena.retire_surplus();
                 }

@@ -66,7 +66,7 @@ impl<B: Backend> ArenaCore<B> {
                 Ok((state, taken))
             }
             Err(mut failure) => {
-                state.give_up(&growth);
+                state.cancel_growth(&growth);
                 state.keep_unreleased(&growth, mem::take(&mut failure.unreleased));
                 Err(failure)
             }
@@ -113,7 +113,7 @@ impl<B: Backend> State<B> {
         match held.and_then(|()| self.engine.promise_blocks(records)) {
             Ok(()) => Ok(growth),
             Err(error) => {
-                self.give_up(&growth);
+                self.cancel_growth(&growth);
                 Err(error)
             }
         }
@@ -129,7 +129,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees the held parts and the kept records of an abandoned growth.
-    pub(crate) fn give_up(&mut self, growth: &Growth) {
+    pub(crate) fn cancel_growth(&mut self, growth: &Growth) {
         self.engine.end_promise();
         growth.held.iter().flatten().for_each(|&block| self.engine.release(block));
     }

@@ -25,7 +25,7 @@ fn a_miss_takes_the_place_of_what_it_evicts() {
     accounts.evict(60);
     assert_eq!(accounts.reserve(70, 60), 0, "all that was evicted is replaced");
     assert_eq!(accounts.now.charged, 70);
-    assert_eq!(accounts.admission(40), Admission::Full, "nobody else gets the place in between");
+    assert_eq!(accounts.admission(40), Admission::Full, "no other request gets the place in between");
     accounts.cancel(70);
     assert_eq!(accounts.now, Bytes::default());
     assert_eq!(accounts.peak.held, 60, "what the device did not give was not held");
@@ -82,7 +82,7 @@ fn slots_shrink_with_what_the_limit_leaves() {
     accounts.taken(50, 50);
     assert_eq!(accounts.admission(20), Admission::Full);
     assert!(accounts.may_fit_without_magazines(50) && !accounts.may_fit_without_magazines(51));
-    accounts.give_up_waiting();
+    accounts.stop_waiting();
     assert!(!accounts.may_fit_without_magazines(50), "it is waited for once");
     accounts.unlease(30);
     assert_eq!(accounts.awaited(), 0);

@@ -43,7 +43,7 @@ proptest! {
                 }
                 2 if !unlisted.is_empty() => {
                     let block = unlisted.swap_remove(one as usize % unlisted.len());
-                    prop_assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "it is nobody's");
+                    prop_assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "it has no owner");
                     if two % 2 == 0 {
                         arena.let_in(block);
                         blocks.push(block);

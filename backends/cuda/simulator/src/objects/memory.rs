@@ -5,7 +5,7 @@ use crate::detector::Span;
 use crate::kernels::Range;
 use std::collections::{BTreeMap, HashMap};
 
-/// The call that made an allocation, which says which call frees it and who may touch it.
+/// The call that made an allocation. It determines the call that frees it, and the devices that may access it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Device,

@@ -170,7 +170,7 @@ fn fill(address: u64, value: &[u8], count: u64) {
     if let [byte] = value {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
         // SAFETY: the range was found accessible when the operation began, and stays mapped while it runs,
-        // because who unmaps waits for all that run. Races of the program's are what the detector reports.
+        // because unmapping waits for all running operations. The detector reports races of the program.
         unsafe { start.write_bytes(*byte, count as usize) };
         return;
     }

@@ -1,4 +1,4 @@
-//! Memory that is allocated, registered and released, and who may touch it.
+//! Memory that is allocated, registered and released, and the devices that may access it.
 
 use super::World;
 use crate::code::{Answer, Code};

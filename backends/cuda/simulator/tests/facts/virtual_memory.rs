@@ -175,7 +175,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.must("cuMemMap", d.cuMemMap(address + unit as u64, unit, 0, second, 0))?;
         d.is("more than is mapped", d.cuMemSetAccess(address, 4 * unit, &read_write(0), 1), INVALID_VALUE);
         d.is("half a unit", d.cuMemSetAccess(address, unit / 2, &read_write(0), 1), INVALID_VALUE);
-        d.is("nobody", d.cuMemSetAccess(address, unit, &read_write(0), 0), INVALID_VALUE);
+        d.is("no device", d.cuMemSetAccess(address, unit, &read_write(0), 0), INVALID_VALUE);
         d.is("null", d.cuMemSetAccess(address, unit, null(), 1), INVALID_VALUE);
         d.is("device 99", d.cuMemSetAccess(address, unit, &read_write(99), 1), INVALID_VALUE);
         d.is("two mappings at once", d.cuMemSetAccess(address, 2 * unit, &read_write(0), 1), SUCCESS);

@@ -163,12 +163,12 @@ impl<S: Stream> UseMap<S> {
 
     /// Whether no other stream wrote any part of `range` last, or may still read it.
     #[inline]
-    pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
+    pub(crate) fn has_no_other_user(&self, range: &Range<u64>, stream: &S) -> bool {
         self.recent_tick(range, stream).is_some()
             || self.parts.overlapping(range).all(|part| !self.is_anothers(part, stream.id()))
     }
 
-    /// Records that `range` is free, and who used it. Returns handles of other streams that
+    /// Records that `range` is free, and its users. Returns handles of other streams that
     /// parts had and that may be the last ones, to be dropped without the lock. The list is not a complete
     /// list of earlier users.
     #[must_use]
@@ -178,7 +178,7 @@ impl<S: Stream> UseMap<S> {
             return dropped;
         }
         let (ids, tick) = (uses.ids(), self.ticks.now());
-        let tell = |uses: Uses<S>| {
+        let collect = |uses: Uses<S>| {
             // None of the new streams' handles is the last.
             uses.each(|user| {
                 if !ids.contains(&user.id()) {
@@ -186,7 +186,7 @@ impl<S: Stream> UseMap<S> {
                 }
             });
         };
-        let Range { start, end } = self.parts.put(Part::new(range, uses, tick), tell);
+        let Range { start, end } = self.parts.put(Part::new(range, uses, tick), collect);
         for recent in &mut self.recent {
             if recent.start < end && start < recent.end {
                 *recent = RecentPart::default();

@@ -117,13 +117,13 @@ impl<S: Stream> Parts<S> {
     }
 
     /// Replaces everything in the range of a part that is not empty, and joins it with
-    /// [alike](Part::is_alike) neighbours. Passes the users of removed parts to `tell`; other parts may have
+    /// [alike](Part::is_alike) neighbours. Passes the users of removed parts to `removed`; other parts may have
     /// the same streams. Returns the range of the joined part.
-    pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Uses<S>)) -> Range<u64> {
+    pub(super) fn put(&mut self, mut new: Part<S>, mut removed: impl FnMut(Uses<S>)) -> Range<u64> {
         let (start, end) = (new.start, new.end);
         let (chunk, at) = self.place(start).unwrap_or_default();
         if self.is_at_edge(chunk, at, end) {
-            return self.put_across(new, tell);
+            return self.put_across(new, removed);
         }
         let parts = &mut self.0[chunk];
         // The first part that it touches.
@@ -156,8 +156,8 @@ impl<S: Stream> Parts<S> {
         let range = new.start..new.end;
         match parts.get_mut(first..behind) {
             Some([place, ..]) => {
-                tell(mem::replace(place, new).uses);
-                parts.drain(first + 1..behind).for_each(|dropped| tell(dropped.uses));
+                removed(mem::replace(place, new).uses);
+                parts.drain(first + 1..behind).for_each(|dropped| removed(dropped.uses));
             }
             _ => parts.insert(first, new),
         }
@@ -175,8 +175,8 @@ impl<S: Stream> Parts<S> {
 
     /// As [`put`](Self::put), across chunks.
     #[cold]
-    fn put_across(&mut self, mut new: Part<S>, mut tell: impl FnMut(Uses<S>)) -> Range<u64> {
-        self.cut(&(new.start..new.end), |part| tell(part.uses));
+    fn put_across(&mut self, mut new: Part<S>, mut removed: impl FnMut(Uses<S>)) -> Range<u64> {
+        self.cut(&(new.start..new.end), |part| removed(part.uses));
         if let Some(left) = self.remove_if(new.start, |left| left.end == new.start && left.is_alike(&new)) {
             new.start = left.start;
         }
@@ -218,8 +218,8 @@ impl<S: Stream> Parts<S> {
         }
     }
 
-    /// Removes `range`, and passes each removed portion to `tell`.
-    pub(super) fn cut(&mut self, range: &Range<u64>, mut tell: impl FnMut(Part<S>)) {
+    /// Removes `range`, and passes each removed portion to `removed`.
+    pub(super) fn cut(&mut self, range: &Range<u64>, mut removed: impl FnMut(Part<S>)) {
         if range.is_empty() {
             return;
         }
@@ -233,7 +233,7 @@ impl<S: Stream> Parts<S> {
         while let Some(parts) = self.0.get_mut(chunk).filter(|parts| parts[0].start < range.end) {
             let first = parts.partition_point(|part| part.start < range.start);
             let behind = parts.partition_point(|part| part.start < range.end);
-            parts.drain(first..behind).for_each(&mut tell);
+            parts.drain(first..behind).for_each(&mut removed);
             if parts.is_empty() {
                 self.0.remove(chunk);
             } else {

@@ -252,7 +252,7 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
 }
 
 #[test]
-fn that_a_stream_is_done_is_kept_longer_than_who_waited_for_whom() {
+fn completed_streams_are_remembered_longer_than_waits_between_streams() {
     let [done, other] = [(); 2].map(|()| StreamId::next());
     let mut uses = UseMap::<Named>::new();
     uses.ticks.done(done, 7);

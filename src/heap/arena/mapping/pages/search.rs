@@ -92,7 +92,7 @@ impl<B: Backend> Backing<B> {
         self.search.oldest.filter(|_| ranges > 0)
     }
 
-    /// Returns the last end of those `ranges`; `None` if none of them can have as many bytes free.
+    /// Returns the last end of those `ranges`; `None` if no range can have as many bytes free.
     fn reach(&self, engine: &Arena, bytes: u64, ranges: usize) -> Option<u64> {
         let Reach { most_bytes, last_end } = self.stitched[..ranges].last()?.reach;
         let end = engine.free_end(Zone::Dynamic);
