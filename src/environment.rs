@@ -22,17 +22,17 @@ pub(crate) fn as_limit(cap: u64) -> Option<u64> {
 /// Where variables are looked up: the process's environment, or a test's.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// A variable of a setting, and what it states.
+/// A variable of a setting, and the unit of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "crates that build on this one have variables, too")]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it states.
+    /// The unit of its value.
     pub unit: Unit,
 }
 
-/// What a variable states: the text of its setting, or a number, finite and not negative.
+/// The unit of a variable's value: the text of its setting, or a number, finite and not negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -134,7 +134,7 @@ pub(crate) fn first_set(
     variables.iter().find_map(|of| Some((of, lookup(of.name).filter(|value| !value.is_empty())?)))
 }
 
-/// What `parse` makes of the first of `variables` that is set. Others are not read: they may be another program's.
+/// Parses the first of `variables` that is set. Others are not read: they may belong to another program.
 ///
 /// # Errors
 /// [`Error::Environment`] with the reason of `parse`.

@@ -61,8 +61,8 @@ impl Devices {
         self.by_preference().next()
     }
 
-    /// What to choose from, the best first: of each backend those that do not share the host's memory before
-    /// those that do. No CPU but the host itself.
+    /// Returns the devices that `auto` selects from, the best first. In each backend, devices with their own memory
+    /// precede those that share the host's. CPUs are excluded, except the host itself.
     pub(super) fn by_preference(&self) -> impl Iterator<Item = &DeviceListing> {
         let eligible = |device: &&DeviceListing| device.kind != DeviceKind::Cpu || device.backend == HOST;
         self.there.chunk_by(|one, next| one.backend == next.backend).flat_map(move |devices| {

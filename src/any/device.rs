@@ -78,7 +78,7 @@ impl Backend for AnyDevice {
 
     fn free_on(&self, memory: AnyMemory, stream: &AnyStream) {
         on_each!(self, device => {
-            // What does not belong together is dropped.
+            // Memory and a stream of different backends: the memory is dropped.
             if let (Ok(memory), Ok(stream)) = (memory.try_into(), stream.try_into()) {
                 device.free_on(memory, stream);
             }

@@ -44,10 +44,10 @@ impl Name {
             return Ok(name);
         }
         let forms: Vec<_> = FAMILIES.iter().flat_map(|family| family.forms).copied().collect();
-        Err(format!("{text:?} is no name of one; known are {AUTO}, {}", forms.join(", ")))
+        Err(format!("{text:?} does not name a device; known are {AUTO}, {}", forms.join(", ")))
     }
 
-    /// None for `auto`, which leaves the choice to us.
+    /// Returns `None` for `auto`, which selects the best device.
     fn family(&self) -> Option<&'static DeviceFamily> {
         let name = self.0.split(':').next();
         FAMILIES.iter().find(|family| Some(family.name) == name)

@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::{BackendError, Scarce};
 
-/// What refused memory.
+/// The limit or component that refused memory.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Shortage, host::HostDevice};

@@ -104,7 +104,7 @@ pub(crate) struct LockedDepot {
 pub(super) struct Family {
     /// Idle bytes of all pools, and those of their magazines' slots.
     pub(super) idle: u64,
-    /// Those that hold for all pools.
+    /// The caps of the tree.
     pub(super) caps: Caps,
     /// Number of sleeping requests of all pools.
     pub(super) asleep: u64,
@@ -133,9 +133,9 @@ pub(super) struct Member {
     pub(super) idle: u64,
     /// The number and the bytes of its first request that waits until a deadline.
     pub(super) waiting: Option<(u64, u64)>,
-    /// What the nodes below it count.
+    /// The sum of the nodes below it.
     pub(super) below: Sum,
-    /// What it counts in the node above.
+    /// The part that is counted in the node above.
     pub(super) counted: Sum,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct Depot {
     pub(crate) life: Life,
 }
 
-/// What a depot knows of the threads that have magazines.
+/// A depot's state of the threads that have magazines.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     /// Counters of their magazines.
@@ -197,7 +197,7 @@ pub(crate) struct Threads {
 /// The pool of a depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// None: the depot is the lock of an arena.
+    /// No pool: the depot is the lock of an arena.
     NoPool,
     Open,
     /// The program has closed it: requests are refused, and returned blocks are not kept.

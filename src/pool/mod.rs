@@ -53,9 +53,9 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// small class or free after they are needed ([`trim`](Self::trim), a limit that is reached, a device
 /// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
-/// What the caps do not bound: memory that the pool released while work still uses it is the driver's, which
-/// may keep it until that work is done. And a device without memory may make an allocation wait for that; the
-/// pool itself makes the host wait only for another thread that is releasing the missing memory, and over
+/// The caps do not bound memory that the pool released while work still uses it: the driver may keep it until
+/// that work is complete. On a device without free memory an allocation may wait for that work. The pool
+/// itself makes the host wait only for another thread that is releasing the missing memory, and over
 /// [`Source::Virtual`] on the last rung of the out-of-memory ladder ([`allocate`](Self::allocate)).
 ///
 /// **Forks.** In a child of a process that opened a device every call that can fail returns
@@ -90,7 +90,7 @@ impl<B: Backend> Clone for Pool<B> {
     }
 }
 
-/// What all clones of a pool share and buffers do not: its drop ends the pool.
+/// The state that all clones of a pool share and buffers do not. Its drop ends the pool.
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
@@ -125,7 +125,7 @@ impl PoolCore {
         below.iter().fold(self.own_stats::<B>(), |sum, child| sum.and(&child.own_stats::<B>()))
     }
 
-    /// Those of the pool and its dropped children.
+    /// The statistics of the pool and its dropped children.
     fn own_stats<B: Backend>(&self) -> PoolStats {
         self.poll_in_flight::<B>();
         self.stats()
@@ -402,7 +402,7 @@ impl<B: Backend> Pool<B> {
         self.core().class_of(bytes)
     }
 
-    /// What serves its misses.
+    /// The source that serves its misses.
     #[must_use]
     pub fn source(&self) -> Source {
         self.core().supply::<B>().source

@@ -8,7 +8,7 @@ use std::fmt;
 use std::thread;
 use vrampool_backend::{Holder, Hook, logging};
 
-/// What a pool holds, which lines of code hold its live buffers, and its settings; as text, a table with the settings
+/// The memory of a pool, the lines of code that hold live buffers, and settings; as text, a table with the settings
 /// that are not the default.
 ///
 /// ```text

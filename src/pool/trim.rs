@@ -71,7 +71,7 @@ impl<B: Backend> Pool<B> {
 
     /// Returns to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need
     /// since the last call, as [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool
-    /// counts as needed. Answers how many bytes of physical memory that were; 0 with another source.
+    /// counts as needed. Returns the released bytes of physical memory; 0 with another source.
     ///
     /// # Errors
     /// As [`DeviceArena::decay`].

@@ -1,4 +1,4 @@
-//! What a pool's block knows of its last use without a lock: its writer, the stream that it is ready on, and when it was
+//! The last use of a pool's block, read without a lock: its writer, the stream that it is ready on, and when it was
 //! freed. Its users are in its [uses](crate::streams::uses), in an arena those of its slot.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -123,7 +123,7 @@ impl Scene {
         self.launch(cell, stream, Access::Write, true);
     }
 
-    /// What is known to be complete is, and no more is in flight than is free.
+    /// Work that is known to be complete is complete, and bytes in flight do not exceed free bytes.
     fn check(&self) {
         for (nth, cell) in self.cells.iter().enumerate() {
             let Some(tick) = cell.freed else { continue };

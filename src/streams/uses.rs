@@ -30,7 +30,7 @@ pub(crate) fn await_also<S: Stream>(awaited: &mut AwaitedUsers<S>, stream: &S, t
     }
 }
 
-/// What a stream does with bytes.
+/// The kind of a stream's access to bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,

@@ -25,8 +25,8 @@ impl Format {
         }
     }
 
-    /// What to answer to a request with these values of the header `Accept`: OpenMetrics where it is named
-    /// and nothing else is preferred.
+    /// Returns the format for a request with these values of the header `Accept`: OpenMetrics if it is named
+    /// and no other format is preferred.
     pub(super) fn accepted<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let (mut open, mut plain) = (0.0, 0.0);
         for range in values.flat_map(|value| value.split(',')) {

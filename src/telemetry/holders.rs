@@ -55,7 +55,7 @@ pub(super) fn add(
     let (mut own, mut tags) = (tag(stats, None, 0), BTreeMap::<String, TagStats>::new());
     for (name, stats, share) in children {
         let more = tag(&stats, stats.caps.limit_bytes, share);
-        // Those of the pool are of another moment.
+        // The pool's figures were read at another moment.
         own.live_bytes = own.live_bytes.saturating_sub(more.live_bytes);
         own.idle_bytes = own.idle_bytes.saturating_sub(more.idle_bytes);
         own.live_buffers = own.live_buffers.saturating_sub(more.live_buffers);

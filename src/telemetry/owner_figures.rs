@@ -13,18 +13,18 @@ pub struct OwnerFigures(Vec<OwnerRow>);
 struct OwnerRow {
     figure: &'static Figure,
     label: OwnLabel,
-    /// What the name has behind that of the metric.
+    /// The suffix of the metric's name.
     suffix: &'static str,
     value: Value,
 }
 
-/// What labels a row has that its figure does not name.
+/// Labels of a row that its figure does not name.
 #[derive(Debug, Clone)]
 enum OwnLabel {
     None,
     /// The value of [`FigureLabel::Each`].
     Value(Arc<str>),
-    /// Those that describe the owner.
+    /// Labels that describe the owner.
     Info(Arc<[(&'static str, String)]>),
 }
 

@@ -134,7 +134,7 @@ fn features() -> String {
     compiled.join(",")
 }
 
-/// What is known of a pool beside its statistics.
+/// Figures of a pool that its statistics do not contain.
 struct About {
     device: Option<MemoryInfo>,
     is_device_lost: bool,
@@ -223,7 +223,7 @@ struct WatchedPool<B: Backend> {
     handle: Weak<Handle<B>>,
     /// Its figures when it ended; the pool has it as long as it may still write there.
     last: Arc<OnceLock<PoolStats>>,
-    /// What is known of it then.
+    /// Its other figures when it ended.
     about: About,
 }
 

@@ -56,7 +56,7 @@ struct Listed {
 struct Listing {
     series: Series,
     watch: Box<dyn Watch>,
-    /// What an earlier owner of the series had counted.
+    /// The final figures of an earlier owner of the series.
     before: Option<OwnerFigures>,
     /// The figures published last.
     published: Option<OwnerFigures>,

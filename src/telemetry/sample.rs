@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub(super) struct Sample<'a> {
     pub(super) figure: &'static Figure,
-    /// What the name has behind that of the metric.
+    /// The suffix of the metric's name.
     pub(super) suffix: &'static str,
     /// Labels beyond those of the series.
     pub(super) labels: Labels<'a>,

@@ -12,7 +12,7 @@ use crate::AllocationRequest;
 use crate::{Backend, BackendError, Capabilities, Event, Memory, Region, RegionMut, Stream};
 use std::fmt;
 
-/// What was checked, and what the device does not have.
+/// The checks that ran, and the features that the device lacks.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Report {

@@ -41,20 +41,20 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         self.id().key.to_string()
     }
 
-    /// What it is.
+    /// The device's fixed properties.
     fn properties(&self) -> &Properties;
 
-    /// What it has left.
+    /// The device's free and total memory.
     ///
     /// # Errors
-    /// What the driver reports; [`BackendError::Unsupported`] where the device does not report it.
+    /// Errors of the driver; [`BackendError::Unsupported`] where the device does not report it.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError>;
 
     /// Allocates memory as [requested](AllocationRequest); its contents are not defined.
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] exactly when releasing memory may help; [`BackendError::Unsupported`]
-    /// for a kind or an alignment that the device does not have; else what the driver reports.
+    /// for a kind or an alignment that the device does not have; else errors of the driver.
     fn allocate(&self, request: &AllocationRequest<'_>) -> Result<Self::Memory, BackendError>;
 
     /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work
@@ -87,7 +87,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// The default does nothing, for backends that hand work over at once.
     ///
     /// # Errors
-    /// What the driver reports about that work.
+    /// Errors of the driver for that work.
     fn flush(&self, stream: &Self::Stream) -> Result<(), BackendError> {
         let _ = stream;
         Ok(())
@@ -98,7 +98,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// nothing, for backends whose driver takes memory back by itself.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     fn reclaim(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -106,13 +106,13 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Creates a stream, or, on a device with one queue, another handle to it.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     fn create_stream(&self) -> Result<Self::Stream, BackendError>;
 
     /// Whether work enqueued on `stream` now would go into a graph instead of being done.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
         let _ = stream;
         Ok(false)
@@ -121,7 +121,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// The capture that `stream` is a part of, if it [is captured](Self::is_capturing).
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     fn capture_of(&self, stream: &Self::Stream) -> Result<Option<CaptureId>, BackendError> {
         Ok(self.is_capturing(stream)?.then_some(CaptureId::UNKNOWN))
     }
@@ -129,13 +129,13 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Blocks the host until all work enqueued on `stream` so far is done.
     ///
     /// # Errors
-    /// What the driver reports, failures of the work itself included.
+    /// Errors of the driver, failures of the work itself included.
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError>;
 
     /// Marks the end of the work enqueued on `stream` so far. Does not block.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError>;
 
     /// Whether all work enqueued on `stream` so far is complete. Does not block.
@@ -144,7 +144,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// queries it.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     fn is_idle(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
         if self.is_capturing(stream)? {
             return Ok(false);

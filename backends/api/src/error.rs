@@ -45,7 +45,7 @@ pub enum BackendError {
     #[error("the device is lost: {reason}")]
     #[non_exhaustive]
     DeviceLost {
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
     /// Work on a stream has failed, or on a stream that this one waited for. The stream is of no more use;
@@ -53,7 +53,7 @@ pub enum BackendError {
     #[error("work on the stream failed: {reason}; create another stream")]
     #[non_exhaustive]
     StreamFailed {
-        /// What the work reported.
+        /// The error that the work reported.
         reason: String,
     },
     /// There is no such device to open here: no driver, one too old, or no device. Another backend may serve.
@@ -62,14 +62,14 @@ pub enum BackendError {
     Unavailable {
         /// The backend's name.
         backend: &'static str,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
     /// The device cannot do this at all.
     #[error("this device does not support {operation}")]
     #[non_exhaustive]
     Unsupported {
-        /// What was asked for.
+        /// The requested operation.
         operation: &'static str,
     },
     /// An argument is wrong; the device was not asked.
@@ -78,7 +78,7 @@ pub enum BackendError {
     InvalidArgument {
         /// Which argument.
         argument: &'static str,
-        /// What is wrong with it.
+        /// The fault of the value.
         reason: String,
     },
     /// The process was [forked](crate::fork) from one that had opened a device.

@@ -1,22 +1,21 @@
-//! What a process leaves of its addresses where it may have so many bytes of them and no more (`ulimit -v`, and
-//! `ulimit -d` for those that it may write).
+//! A reserve of address space in processes with a limit (`ulimit -v`, and `ulimit -d` for writable addresses).
 //!
-//! When large allocations leave nothing, the next small one ends the process, and so does the start of a
-//! thread: both are what reports that memory ran out. So what is left is asked before anything is taken, by one
-//! thread at a time: to take it and release it would leave nothing to the others meanwhile.
+//! If large allocations took all addresses, the next small allocation or the start of a thread would end the
+//! process, and an error could not be reported. So the remaining addresses are read before an allocation, by one
+//! thread at a time. A trial allocation would leave no addresses to other threads meanwhile.
 
 use crate::BackendError;
 use crate::host_memory::{Left, group_memory_left};
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes that are left: what threads and reports of errors take.
+/// Bytes of the reserve, for threads and reports of errors.
 const HEADROOM_BYTES: u64 = 4 << 20;
 
 /// From this size on an allocation is large, bytes.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// What a thread's start takes, bytes: its stack.
+/// The address space of a new thread, bytes: its stack.
 const STACK_BYTES: usize = 2 << 20;
 
 /// Runs `take`, which takes so many bytes of addresses, and so many of them to write. `None` where a limit of the

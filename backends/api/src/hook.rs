@@ -129,7 +129,7 @@ impl Holder {
     }
 }
 
-/// What is announced to a [`Hook`].
+/// The event with which a [`Hook`] is called.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HookEvent<'a> {
@@ -156,7 +156,7 @@ pub struct HookEvent<'a> {
     kept: Kept,
 }
 
-/// What a hook keeps with a request until its free. Atomic, because hooks see a shared event.
+/// A hook's number for a request, kept until its free. Atomic, because hooks see a shared event.
 #[derive(Debug, Default)]
 struct Kept {
     /// 0 if no hook keeps anything.
@@ -259,7 +259,7 @@ impl<'a> HookEvent<'a> {
     }
 }
 
-/// What a pool remembers of a request that it announced, for as long as what it got is out.
+/// A pool's record of a request for which hooks were called, kept until its memory is freed.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
     id: u64,

@@ -40,7 +40,7 @@ pub struct Hooks {
     calls: HookCalls,
 }
 
-/// What is announced.
+/// The kind of call that hooks are called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Occasion {
@@ -167,8 +167,7 @@ impl Hooks {
 
     fn each(&self, call: impl Fn(&dyn Hook)) {
         for hook in self.all.iter() {
-            // What watches a pool does not change what it does; and memory comes back while a thread unwinds,
-            // too.
+            // A hook's panic does not change the pool's work; and memory is also freed while a thread unwinds.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| call(&**hook))) {
                 // Its destructor might panic, too.
                 mem::forget(payload);
@@ -237,7 +236,7 @@ impl Hook for Hooks {
 }
 
 impl<'a> Announced<'a> {
-    /// What was announced.
+    /// The event with which the hooks were called.
     #[must_use]
     pub fn event(&self) -> &HookEvent<'a> {
         &self.event

@@ -128,7 +128,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the ledger counts above.
+    /// The bytes that are counted in the parent ledger.
     fn counted(&self, charged: u64) -> u64 {
         charged.max(self.0.share.load(Relaxed))
     }

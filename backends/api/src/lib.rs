@@ -13,7 +13,7 @@
 //! * A [`Hook`] watches a pool. It is here, and not with the pool, because a driver's own pool calls hooks
 //!   too.
 //!
-//! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
+//! The traits are not sealed. New methods have defaults that return [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // One call of the C library's, in `fork`.

@@ -93,7 +93,7 @@ impl Usage {
 pub struct MemoryKind {
     /// Where it lives.
     pub placement: Placement,
-    /// What it is for.
+    /// The intended usage.
     pub usage: Usage,
 }
 

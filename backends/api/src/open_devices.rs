@@ -33,7 +33,7 @@ impl<D> OpenDevices<D> {
     /// Other threads that open a device wait meanwhile; neither function may open one itself.
     ///
     /// # Errors
-    /// Those of `open`; nothing is entered then.
+    /// Errors of `open`; no device is entered then.
     pub fn find_or_open<E>(
         &self,
         is_it: impl Fn(&D) -> bool,

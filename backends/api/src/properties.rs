@@ -1,4 +1,4 @@
-//! What a device is: its identity, its kind, its capabilities and limits, and how much memory it has.
+//! Properties of a device: its identity, kind, capabilities, limits and memory.
 
 use crate::Placement;
 use bitflags::bitflags;
@@ -59,7 +59,7 @@ pub enum DeviceKind {
 }
 
 bitflags! {
-    /// What a device can do beyond the contract's core.
+    /// Capabilities of a device beyond the contract's core.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Capabilities: u32 {
         /// [`Placement::HostVisible`] memory, with [`Backend::write_mapped`](crate::Backend::write_mapped)
@@ -81,7 +81,7 @@ bitflags! {
     }
 }
 
-/// What a device is. Fixed for its life.
+/// The properties of a device. They do not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Properties {
@@ -95,14 +95,14 @@ pub struct Properties {
     pub total_bytes: u64,
     /// The largest single allocation, bytes.
     pub max_allocation: u64,
-    /// What every allocation's start is aligned to and offsets of ranges inside one should be, bytes, a power
+    /// The alignment of every allocation, to which offsets of ranges inside one should be aligned, bytes, a power
     /// of two.
     pub alignment: u64,
-    /// What offsets of copies and fills must be a multiple of, bytes. Lengths may be any; a device that copies
+    /// The granularity of offsets of copies and fills, bytes. Lengths may be any; a device that copies
     /// whole words only writes the last one at least cost where the region ends with its memory, or has
     /// [room](crate::Region::room) for the rest.
     pub copy_granularity: u64,
-    /// What it can do beyond the core.
+    /// Capabilities beyond the core.
     pub capabilities: Capabilities,
 }
 
@@ -140,7 +140,7 @@ impl Properties {
     }
 }
 
-/// What a device has left at this moment, other processes counted where the driver counts them.
+/// The memory of a device at this moment, other processes counted where the driver counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {

@@ -199,7 +199,7 @@ impl<'a, M: Memory> Region<'a, M> {
     /// ```
     ///
     /// # Errors
-    /// Those of `inner`; [`BackendError::InvalidArgument`] when the range leaves the memory that it found.
+    /// Errors of `inner`; [`BackendError::InvalidArgument`] when the range leaves the memory that it found.
     pub fn project<N: Memory>(
         self,
         inner: impl for<'m> FnOnce(&'m M) -> Result<&'m N, BackendError>,

@@ -2,7 +2,7 @@
 
 use crate::{BackendError, MemoryKind};
 
-/// What [`Backend::allocate`](crate::Backend::allocate) is asked for. Fields may be added: a backend reads those
+/// The arguments of [`Backend::allocate`](crate::Backend::allocate). Fields may be added: a backend reads those
 /// that it knows.
 ///
 /// A backend returns the bytes in their kind exactly, or a typed error. The others:
@@ -29,11 +29,11 @@ pub struct AllocationRequest<'a> {
     pub alignment: u64,
     /// A name for the driver's tools. Default: none.
     pub label: Option<&'a str>,
-    /// What the driver should keep in fast memory first. Default: [`Priority::Normal`].
+    /// The priority for fast memory. Default: [`Priority::Normal`].
     pub priority: Priority,
 }
 
-/// What a driver that overcommits memory should keep in fast memory first.
+/// The priority with which a driver that overcommits memory keeps an allocation in fast memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Priority {

@@ -29,8 +29,8 @@ pub enum ShareableHandle {
     Fabric([u8; 64]),
 }
 
-/// What a device does whose physical memory can be exported to, and imported from, another process.
-/// [`Backend::shared_handles`](crate::Backend::shared_handles) answers it.
+/// Operations of a device whose physical memory can be exported to, and imported from, another process.
+/// [`Backend::shared_handles`](crate::Backend::shared_handles) returns it.
 pub trait SharedHandles: fmt::Debug + Send + Sync {
     /// The kinds of handle that this device really makes, best first: tried, not read from an attribute.
     fn shareable_kinds(&self) -> &[ShareableKind];
@@ -50,12 +50,12 @@ pub trait SharedHandles: fmt::Debug + Send + Sync {
     /// A handle to `physical`.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when it was not created shareable; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when it was not created shareable; else errors of the driver.
     fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError>;
 
     /// The `bytes` of physical memory behind a handle.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when it is no handle to so many bytes; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when it is no handle to so many bytes; else errors of the driver.
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError>;
 }

@@ -105,6 +105,6 @@ pub trait Event: fmt::Debug + Send + Sync + 'static {
     /// Whether all work before the point is done. Never blocks.
     ///
     /// # Errors
-    /// What the driver reports; on a lost device [`BackendError::DeviceLost`].
+    /// Errors of the driver; on a lost device [`BackendError::DeviceLost`].
     fn is_complete(&self) -> Result<bool, BackendError>;
 }

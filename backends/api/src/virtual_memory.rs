@@ -5,8 +5,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a device does on which address space is reserved once and physical memory is mapped into it piece by
-/// piece. [`Backend::virtual_memory`](crate::Backend::virtual_memory) answers it.
+/// Operations of a device on which address space is reserved once and physical memory is mapped into it piece by
+/// piece. [`Backend::virtual_memory`](crate::Backend::virtual_memory) returns it.
 ///
 /// A reservation *is* a [memory of the backend](crate::Backend::Memory), so regions, copies and kernels work
 /// on it as on any other; touching a part that is not mapped, or not accessible, is an error of the work that
@@ -28,18 +28,17 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// The backend's memory.
     type Memory;
 
-    /// What sizes and offsets must be a multiple of, bytes, for memory of this kind; a power of two.
+    /// The granularity of sizes and offsets, bytes, for memory of this kind; a power of two.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] for a kind that cannot be mapped; else what the driver reports.
+    /// [`BackendError::Unsupported`] for a kind that cannot be mapped; else errors of the driver.
     fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError>;
 
     /// Reserves `bytes` of address space with nothing behind it. Dropping the reservation unmaps and releases
     /// it.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for no bytes or no multiple of the granularity; else what the driver
-    /// reports.
+    /// [`BackendError::InvalidArgument`] for no bytes or no multiple of the granularity; else errors of the driver.
     fn reserve(&self, bytes: u64) -> Result<Self::Memory, BackendError>;
 
     /// Creates physical memory that is mapped nowhere yet, as [requested](AllocationRequest). Where the device has it, network cards can reach
@@ -57,7 +56,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the range leaves the reservation or is mapped already, offset
     /// or size is no multiple of the granularity, `reservation` is not one, or `physical` is another
-    /// device's; else what the driver reports.
+    /// device's; else errors of the driver.
     fn map(&self, reservation: &Self::Memory, offset: u64, physical: &Physical) -> Result<(), BackendError>;
 
     /// Lets `devices` read and write a mapped range, which may span several mappings; when empty, this device
@@ -101,7 +100,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// default there are none.
     ///
     /// # Errors
-    /// What the driver reports; their work may then be pending still.
+    /// Errors of the driver; their work may then be pending still.
     fn synchronize_others(&self) -> Result<(), BackendError> {
         Ok(())
     }

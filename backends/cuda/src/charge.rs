@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::spi::{Hooks, Occasion};
 use vrampool_backend::{HookEvent, Outcome, fork};
 
-/// What a memory counts as allocated, until it is dropped. Keeps its pool alive.
+/// The bytes that a memory counts as allocated, until it is dropped. Keeps its pool alive.
 pub(crate) struct Charge {
     pool: Arc<DriverPoolCore>,
     bytes: u64,

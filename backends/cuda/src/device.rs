@@ -34,8 +34,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a driver of CUDA 12.0 or newer or without a device;
-    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver
-    /// reports.
+    /// [`BackendError::InvalidArgument`] when there is no device of this number; else errors of the driver.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         let library = Library::get()?;
         RawDevice::at(library, ordinal)?;
@@ -80,7 +79,7 @@ impl CudaDevice {
         self.core.listed.ordinal
     }
 
-    /// What no other device has.
+    /// The device's unique identifier.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.core.listed.uuid
@@ -102,7 +101,7 @@ impl CudaDevice {
     /// its memory.
     ///
     /// # Errors
-    /// What the driver reports, failures of the work included.
+    /// Errors of the driver, failures of the work included.
     pub fn synchronize_all(&self) -> Result<(), BackendError> {
         let context = self.core().context();
         context.enter()?.synchronize_all()?;
@@ -112,7 +111,7 @@ impl CudaDevice {
     /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
         fork::check()?;
         CudaStream::of(self.core(), self.context().default_stream())
@@ -122,7 +121,7 @@ impl CudaDevice {
     /// stream, which is ordered with it: right, but slower.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
         fork::check()?;
         CudaStream::of(self.core(), self.context().per_thread_stream())
@@ -132,7 +131,7 @@ impl CudaDevice {
     /// stream, it is the calling thread's.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else errors of the driver.
     pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
         if fork::is_child() {
             mem::forget(stream);

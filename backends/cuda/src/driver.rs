@@ -1,10 +1,9 @@
-//! Contexts, memory, queues and events as the driver has them. With its parts, the only unsafe code of this
-//! backend.
+//! Contexts, memory, queues and events of the driver. This module is the only unsafe code of this backend.
 //!
-//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that
-//! owns what it names, or keeps the owner alive, and a function here takes such values, never a handle:
-//! [`Context`], [`Allocation`], [`Queue`], [`RawEvent`]. A context is entered before a call and left after
-//! it, and left as it was found.
+//! A call of the driver is unsafe because the object of a handle may not exist any more. So each handle is in a
+//! value that owns the object or keeps its owner alive, and functions take these values, never handles:
+//! [`Context`], [`Allocation`], [`Queue`], [`RawEvent`]. A call makes its context current, and restores the
+//! earlier one.
 
 mod allocation;
 mod context;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::spi::{Announced, Hooks, Occasion, Ticket};
 use vrampool_backend::{Amount, Backend, BackendError, DeviceId, Hook, HookEvent, Stream, fork};
 
-/// What sizes round up to.
+/// The granularity of sizes, which are rounded up.
 const UNIT: u64 = 512;
 
 /// As hooks receive it.
@@ -80,7 +80,7 @@ impl DriverPool {
     ///
     /// # Errors
     /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a
-    /// variable that cannot be read; else what the driver reports.
+    /// variable that cannot be read; else errors of the driver.
     pub fn new(device: &CudaDevice, handle: PoolHandle) -> Result<Self, BackendError> {
         let (context, number) = (device.core().context(), device_number(device.core())?);
         let raw = match handle {
@@ -218,7 +218,7 @@ impl DriverPool {
     /// device.
     ///
     /// # Errors
-    /// What the driver reports, failures of the stream's work included.
+    /// Errors of the driver, failures of the stream's work included.
     pub fn free_all_blocks(&self, stream: Option<&CudaStream>) -> Result<(), BackendError> {
         let device = &self.device;
         match stream {
@@ -232,7 +232,7 @@ impl DriverPool {
     /// may still use stays.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn trim_to(&self, keep: u64) -> Result<(), BackendError> {
         self.core.raw.trim_to(keep)
     }
@@ -246,7 +246,7 @@ impl DriverPool {
     /// Bytes of the driver's pool that are in use, by any code in the process.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn used_bytes(&self) -> Result<u64, BackendError> {
         self.core.raw.figure(Figure::Used)
     }
@@ -254,7 +254,7 @@ impl DriverPool {
     /// Bytes that the driver's pool has and nothing uses.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn free_bytes(&self) -> Result<u64, BackendError> {
         // In this order, because others may allocate in between.
         let used = self.used_bytes()?;
@@ -264,7 +264,7 @@ impl DriverPool {
     /// Bytes that the driver's pool has from the device.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn total_bytes(&self) -> Result<u64, BackendError> {
         self.core.raw.figure(Figure::Reserved)
     }
@@ -305,7 +305,7 @@ impl DriverPool {
     /// How many bytes the driver keeps when a wait for work finds more of them free. 0: none, a new pool's.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn release_threshold(&self) -> Result<u64, BackendError> {
         self.core.raw.figure(Figure::ReleaseThreshold)
     }
@@ -314,7 +314,7 @@ impl DriverPool {
     /// current one, every user in the process has it.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<(), BackendError> {
         self.core.raw.set_release_threshold(bytes)
     }

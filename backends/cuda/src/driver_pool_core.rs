@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use vrampool_backend::fork::ForkArc;
 
-/// What the handles to a driver pool share.
+/// The common state of the handles to a driver pool.
 pub(crate) struct DriverPoolCore {
     pub(crate) device: ForkArc<DeviceCore>,
     pub(crate) raw: RawPool,

@@ -19,7 +19,7 @@ pub(crate) const NOT_PERMITTED: c_int = 800;
 /// `CUDA_ERROR_NOT_SUPPORTED`
 pub(crate) const NOT_SUPPORTED: c_int = 801;
 
-/// Results after which the context answers nothing else any more.
+/// Results after which all further calls of the context fail.
 const LOST: [c_int; 18] = [
     4,   // CUDA_ERROR_DEINITIALIZED
     46,  // CUDA_ERROR_DEVICE_UNAVAILABLE
@@ -56,7 +56,7 @@ impl Library {
     }
 }
 
-/// What `cudarc` reports, in the contract's words.
+/// Converts an error of `cudarc` to the contract's.
 pub(crate) fn from_cudarc(
     library: &Library,
     call: &'static str,

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs as devices of a pool.
 //!
 //! * The driver is opened at run time and every function looked up before any is called: without a driver,
-//!   with an old one, or without a device, [`CudaDevice::open`] answers [`BackendError::Unavailable`].
+//!   with an old one, or without a device, [`CudaDevice::open`] returns [`BackendError::Unavailable`].
 //!   Nothing panics.
 //! * A device is used in its primary context, as every other library uses it, or in
 //!   [the program's own](CudaDevice::from_context). A call leaves the thread's current context as it found

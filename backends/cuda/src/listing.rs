@@ -13,7 +13,7 @@ pub struct CudaListing {
     pub ordinal: usize,
     /// Its name, for people.
     pub name: String,
-    /// What no other device has, in the form of `nvidia-smi`.
+    /// The device's unique identifier, in the form of `nvidia-smi`.
     pub uuid: Uuid,
     /// Memory in all, bytes.
     pub total_bytes: u64,
@@ -53,7 +53,7 @@ impl Uuid {
 /// Every device that the driver lists.
 ///
 /// # Errors
-/// [`BackendError::Unavailable`] without a driver or a device; else what the driver reports.
+/// [`BackendError::Unavailable`] without a driver or a device; else errors of the driver.
 pub fn list() -> Result<Vec<CudaListing>, BackendError> {
     let library = Library::get()?;
     (0..RawDevice::count(library)?).map(|ordinal| describe(library, ordinal)).collect()

@@ -66,7 +66,7 @@ impl Mappings {
         }
     }
 
-    /// What is mapped, as offsets and sizes of as few ranges as possible.
+    /// The mapped ranges, as offsets and sizes, with neighbours joined.
     pub(crate) fn runs(&self) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for (&start, mapping) in &self.mappings {

@@ -9,10 +9,10 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
 
-/// What CUDA's programming guide promises for every allocation: "aligned to at least 256 bytes".
+/// The alignment that CUDA's programming guide guarantees: "aligned to at least 256 bytes".
 const ALIGNMENT: u64 = 256;
 
-/// What a device's handles, streams and events share.
+/// The common state of a device's handles, streams and events.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,

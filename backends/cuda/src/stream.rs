@@ -49,7 +49,7 @@ impl CudaStream {
     /// For streams wrapped [by their raw handle](crate::CudaDevice::wrap_raw_stream). Others are kept alive.
     ///
     /// # Errors
-    /// What the driver reports, failures of the stream's work included. The handle is not used again in that
+    /// Errors of the driver, failures of the stream's work included. The handle is not used again in that
     /// case either.
     pub fn retire(&self) -> Result<(), BackendError> {
         let done = match self.queue().is_retired() {
@@ -66,7 +66,7 @@ impl CudaStream {
         self.inner.core.queue()
     }
 
-    /// What all handles to the stream share.
+    /// The common state of all handles to the stream.
     pub(crate) fn stream_core(&self) -> &Arc<StreamCore> {
         &self.inner.core
     }

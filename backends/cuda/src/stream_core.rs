@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 use vrampool_backend::{BackendError, StreamId, fork};
 
-/// What the handles to a stream share: one for each stream, however often it is wrapped.
+/// The common state of the handles to a stream: one for each stream, however often it is wrapped.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     id: StreamId,
@@ -47,7 +47,7 @@ impl Drop for StreamCore {
 }
 
 impl StreamCore {
-    /// That of `stream`, a stream of `context`, whose streams are in `table`.
+    /// Finds or makes the state of `stream` of `context` in `table`.
     pub(crate) fn of(
         table: &Arc<StreamTable>,
         context: &Context,

@@ -16,8 +16,8 @@ struct Entered(RefCell<Vec<CudaStream>>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // Those of scopes that were forgotten stay so: the last handle to a stream calls the driver, whose own
-        // variables of this thread may be destroyed by then.
+        // Streams of forgotten scopes are leaked: dropping the last handle calls the driver, whose own variables
+        // of this thread may be destroyed by then.
         self.0.take().into_iter().for_each(mem::forget);
     }
 }
@@ -57,7 +57,7 @@ impl CudaDevice {
     /// the null stream.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn current_stream(&self) -> Result<CudaStream, BackendError> {
         let newest = |entered: &Entered| {
             let entered = entered.0.borrow();

@@ -12,7 +12,7 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 /// A region as `T`s that one stream may read: an argument of a kernel, or of a library's call, on that
 /// stream.
 ///
-/// What it costs is a look at a region: no event is made or recorded, because the region's stream orders its
+/// The cost is a check of the region: no event is made or recorded, because the region's stream orders its
 /// use. A library that asks for the address for *another* stream gets it in the right order all the same, at
 /// the price of a wait of the host.
 pub struct CudaView<'a, T> {

@@ -18,7 +18,7 @@ impl CudaDevice {
     /// by the driver.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn ensure_context(&self) -> Result<(), BackendError> {
         self.core().context().make_current()
     }
@@ -43,7 +43,7 @@ impl CudaDevice {
         Ok(Physical::new(bytes, maker.create(self.core().context(), bytes, shareable)?))
     }
 
-    /// What the driver made, of this device.
+    /// The driver's allocation, of this device.
     pub(crate) fn raw_physical<'a>(&self, physical: &'a Physical) -> Result<&'a RawPhysical, BackendError> {
         let raw = physical.driver::<RawPhysical>()?;
         match self.core().context().is_same(raw.context().cudarc()) {

@@ -35,7 +35,7 @@ fn source(missing: &str, init: i32, version: i32, devices: i32) -> String {
     text
 }
 
-/// What opening a device answers in a process that finds its driver in `folder`.
+/// Returns the error of opening a device in a process that finds its driver in `folder`.
 fn answer(folder: &Path) -> String {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "asked_by_the_other_tests", "--nocapture", "--ignored"])

@@ -1,12 +1,12 @@
-//! What virtual memory takes of the device, and releases. Alone in its process, so that what the device has
-//! left says so.
+//! Physical memory that virtual memory takes and releases. Alone in its process, so that the device's free
+//! memory shows it.
 
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{Backend, BackendError, CudaDevice, Memory, MemoryKind, Placement, VirtualMemory};
 use vrampool_test_support::require;
 
 const BYTES: u64 = 256 << 20;
-/// What else may come and go meanwhile.
+/// A bound of unrelated changes of free memory meanwhile, bytes.
 const SLACK: u64 = BYTES / 4;
 
 fn kind() -> MemoryKind {
@@ -77,7 +77,7 @@ fn what_is_taken_comes_back() {
         vrampool_test_support::skipped("the device has no virtual memory");
         return;
     }
-    // What the driver takes for itself at first is not counted.
+    // The driver's own first allocations are not counted.
     let page = device.granularity(kind()).expect("a granularity");
     let first = device.reserve(page).expect("addresses");
     drop((device.create_and_map(&first, 0, &AllocationRequest::new(page, kind())).expect("memory"), first));

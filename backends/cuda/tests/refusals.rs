@@ -1,4 +1,4 @@
-//! What the device does when the driver lacks, refuses or fails a part of virtual memory. Each case runs in a
+//! A driver that lacks, refuses or fails a part of virtual memory. Each case runs in a
 //! separate process on the simulated driver, with the settings that the case needs; skipped where that driver
 //! is not loaded.
 #![cfg(target_os = "linux")]

@@ -108,7 +108,7 @@ impl Drop for Turn<'_> {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // What stays behind is found without an owner, and removed.
+        // A file that stays has no owner, and another process removes it.
         let _ = std::fs::remove_file(&self.own_path);
     }
 }

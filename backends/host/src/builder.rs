@@ -13,7 +13,7 @@ use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties, fork, log
 /// The smallest page of most GPUs' virtual memory, bytes.
 const GRANULARITY: u64 = 2 << 20;
 
-/// What the system adds to what every host device can do.
+/// Capabilities that depend on the operating system.
 const MAPPING: Capabilities = if cfg!(target_os = "linux") {
     Capabilities::VIRTUAL_MEMORY.union(Capabilities::SHARED_HANDLES)
 } else {
@@ -71,7 +71,7 @@ impl HostBuilder {
         self
     }
 
-    /// What it passes for. Default: [`DeviceKind::Cpu`], which shares the host's memory.
+    /// Sets the kind that the device reports. Default: [`DeviceKind::Cpu`], which shares the host's memory.
     pub fn kind(mut self, kind: DeviceKind) -> Self {
         self.kind = kind;
         self
@@ -182,8 +182,7 @@ fn machine_memory() -> u64 {
     known_or_assumed(system.total_memory())
 }
 
-/// What the system reports, or a guess where it reports nothing, as Wine does: a device of 0 bytes would be of no
-/// use.
+/// Returns the bytes that the system reports, or a default if it reports 0, as Wine does.
 #[cfg(any(not(target_os = "linux"), test))]
 fn known_or_assumed(bytes: u64) -> u64 {
     const ASSUMED: u64 = 4 << 30;
@@ -196,7 +195,7 @@ fn known_or_assumed(bytes: u64) -> u64 {
     ASSUMED
 }
 
-/// What is nearest to a granularity that is asked for.
+/// Returns the supported granularity nearest to a requested one.
 #[cfg(target_os = "linux")]
 fn granularity(bytes: u64) -> u64 {
     // No size above half of all is a power of two, nor can that much be reserved.

@@ -10,7 +10,7 @@ use vrampool_backend::BackendError;
 pub(crate) struct Capacity {
     bytes: Mutex<Bytes>,
     freed: Condvar,
-    /// What other processes count with this one.
+    /// The account that other processes share with this one.
     #[cfg(target_os = "linux")]
     account: std::sync::OnceLock<Account>,
 }
@@ -106,7 +106,7 @@ impl Capacity {
         self.freed.notify_all();
     }
 
-    /// What was taken is dropped; queued work may still use it.
+    /// Counts bytes as dropped; queued work may still use them.
     pub(crate) fn drop_later(&self, bytes: u64) {
         self.bytes.lock().dropped += bytes;
     }

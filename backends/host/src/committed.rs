@@ -14,10 +14,10 @@ use std::sync::Arc;
 use vrampool_backend::fork;
 use vrampool_backend::spi::group_memory_left;
 
-/// Bytes that are left to the rest of the process.
+/// Bytes reserved for the rest of the process.
 const HEADROOM_BYTES: u64 = 4 << 20;
 
-/// What the system takes for page tables and for its records of a file's pages: one byte for so many.
+/// Bytes per byte of the system's page tables and records of a file's pages.
 const BYTES_PER_OVERHEAD: u64 = 128;
 
 /// All of the process's.
@@ -82,7 +82,7 @@ pub(crate) fn available_bytes() -> Option<u64> {
     group_memory_left().map(|_| COMMITTED.lock().look())
 }
 
-/// What the group leaves once `untouched` bytes are written.
+/// Returns the bytes that the group leaves once `untouched` bytes are written.
 fn available(untouched: u64) -> u64 {
     let Some(left) = group_memory_left() else { return u64::MAX };
     let left = left.saturating_sub(HEADROOM_BYTES);

@@ -83,7 +83,7 @@ impl HostDevice {
     /// ```
     ///
     /// # Errors
-    /// What the system reports; [`BackendError::InvalidArgument`] the second time.
+    /// Errors of the system; [`BackendError::InvalidArgument`] the second time.
     #[cfg(target_os = "linux")]
     pub fn share_memory_limit(&self, directory: &std::path::Path) -> Result<(), BackendError> {
         self.core.capacity.share(crate::account::Account::open(directory)?)

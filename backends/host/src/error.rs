@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use std::io;
 use vrampool_backend::{BackendError, Scarce};
 
-/// What the system said: no memory, which addresses and the table of mappings are too, or something else.
+/// Converts an error of the system: a lack of memory (also of addresses and mappings), or another error.
 pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64, scarce: Scarce) -> BackendError {
     match error {
         Errno::NOMEM => BackendError::lacks(requested, scarce),
@@ -12,7 +12,7 @@ pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64, sca
     }
 }
 
-/// What the system said.
+/// Converts an error of the system.
 pub(crate) fn driver_error(call: &'static str, error: Errno) -> BackendError {
     BackendError::driver(call, error.raw_os_error().into(), error.to_string())
 }

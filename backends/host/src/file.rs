@@ -84,7 +84,7 @@ impl Files {
     }
 }
 
-/// What the system said when it made a file.
+/// Converts an error of making a file.
 fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
     match error {
         Errno::NOSPC => BackendError::out_of_memory(requested, None),

@@ -18,7 +18,7 @@ pub struct HostMemory {
     host: Mutex<()>,
 }
 
-/// What a memory and the work that uses it share.
+/// The common state of a memory and the work that uses it.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     bytes: Bytes,
@@ -173,7 +173,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // What is mapped into a reservation is released by itself.
+        // Memory that is mapped into a reservation is released on its own.
         if !self.is_released()
             && let Bytes::Own(block) = &self.bytes
         {

@@ -40,7 +40,7 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// What the file's bytes at a range of this memory are.
+    /// Returns the place in the file of a range of this memory.
     pub(crate) fn place(&self, range: Range<u64>) -> driver::Place {
         let (space, offset) = (self.file.space(), self.offset);
         driver::Place { space, start: offset + range.start, end: offset + range.end }
@@ -64,8 +64,8 @@ impl Drop for Backing {
     }
 }
 
-/// What a [`Physical`] of this backend is made of. When the last handle is dropped, and the reservations that
-/// map it are, the memory is free as soon as queued work that uses it is done.
+/// The state of a [`Physical`] of this backend. Once the last handle and all reservations that map it are dropped,
+/// the memory is free as soon as queued work that uses it is complete.
 #[derive(Debug)]
 pub(crate) struct Handle {
     backing: Arc<Backing>,

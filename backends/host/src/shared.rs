@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{DeviceId, Properties};
 
-/// What a device's handles, streams and memory share.
+/// The common state of a device's handles, streams and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,

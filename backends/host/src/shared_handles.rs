@@ -14,7 +14,7 @@ use vrampool_backend::{
     AllocationRequest, BackendError, MemoryKind, Physical, ShareableHandle, ShareableKind, SharedHandles,
 };
 
-/// What `statfs` says of files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
+/// The type that `statfs` returns for files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
 const MEMORY_FILES: u64 = 0x0102_1994;
 
 /// Exported memory keeps its size: it is sealed, so that no holder of a handle can truncate it and make
@@ -43,7 +43,7 @@ impl SharedHandles for HostDevice {
         physical::create(self.core(), bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
     }
 
-    /// What was imported can be exported again.
+    /// Imported memory can be exported again.
     fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError> {
         self.core().faults().check(Call::Export)?;
         let backing = self.check_physical(physical)?.backing();

@@ -251,7 +251,7 @@ impl HostStream {
         self.inner.pending.load(Ordering::Acquire) == 0 || self.inner.failure.check().is_err()
     }
 
-    /// What is reached needs no waiting.
+    /// A complete event needs no wait.
     pub(crate) fn wait(&self, event: &HostEvent) -> Result<(), BackendError> {
         self.inner.failure.check()?;
         match event.flag.outcome() {

@@ -27,7 +27,7 @@ pub(crate) fn is_worker_of(stream: StreamId) -> bool {
 /// A piece of work.
 pub(crate) type Run = dyn FnOnce(&DeviceCore) -> Result<(), BackendError> + Send;
 
-/// What a stream does next.
+/// An entry of a stream's queue.
 pub(crate) enum Work {
     Run(Box<Run>),
     Signal(Arc<Flag>),
@@ -43,7 +43,7 @@ pub(crate) struct Flag {
     changed: Condvar,
 }
 
-/// What became of the work before a point.
+/// The result of the work before a point.
 pub(crate) type Outcome = Result<(), BackendError>;
 
 impl Flag {
@@ -142,7 +142,7 @@ impl Worker {
         };
         self.failure.set(|| format!("a kernel panicked: {}", message_of(&*panic)));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // A payload whose destructor panics, with a payload of which nothing better is known.
+            // The destructor of the payload panicked, so that payload is forgotten, too.
             std::mem::forget(panic);
         }
     }

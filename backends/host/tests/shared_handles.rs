@@ -180,7 +180,7 @@ fn a_second_process_sees_it_and_writes_it() {
     assert_eq!(last(&device, &memory), 42);
 }
 
-/// What the second process does; nothing in the first.
+/// The second process; returns at once in the first.
 #[test]
 fn second_process() {
     if std::env::var_os(SECOND).is_none() {

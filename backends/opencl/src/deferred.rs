@@ -72,7 +72,7 @@ impl Deferred {
 
     /// Waits for the work, and frees all that was dropped before.
     pub(crate) fn finish(&self) {
-        // What another thread looks through is dropped, too.
+        // Memory that another thread is checking is dropped, too.
         let look = self.look.lock();
         self.free_where(|event| event.wait().map(|()| true));
         drop(look);

@@ -43,8 +43,8 @@ impl OpenClBuilder {
         self
     }
 
-    /// What it passes for. Default: what the driver says. A device that passes for a discrete one has memory
-    /// of its own and pinned memory of the host that is kept mapped, also where both are the same.
+    /// Sets the kind that the device reports. Default: the driver's. A device configured as discrete has
+    /// memory of its own and pinned memory of the host that is kept mapped, also where both are the same.
     pub fn kind(mut self, kind: DeviceKind) -> Self {
         self.options.kind = Some(kind);
         self
@@ -67,8 +67,7 @@ impl OpenClDevice {
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a library of OpenCL 1.2 or newer, a platform or a device;
-    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver
-    /// reports.
+    /// [`BackendError::InvalidArgument`] when there is no device of this number; else errors of the driver.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         let (library, device) = at(ordinal)?;
         let options = Options { ordinal, is_common: true, ..Options::default() };
@@ -108,7 +107,7 @@ impl OpenClDevice {
         self
     }
 
-    /// What the list says of it.
+    /// The device's entry of the list.
     #[must_use]
     pub fn listed(&self) -> &OpenClListing {
         self.core.listed()
@@ -130,8 +129,7 @@ impl OpenClDevice {
     /// A parameter of `clGetDeviceInfo` that is one number, such as `CL_DEVICE_MAX_WORK_GROUP_SIZE`.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else what the driver
-    /// reports.
+    /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else errors of the driver.
     pub fn info(&self, parameter: cl::cl_device_info) -> Result<u64, BackendError> {
         fork::check()?;
         self.core.context().device().info_number(parameter)
@@ -152,7 +150,7 @@ impl OpenClDevice {
     /// in order all the same.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn create_out_of_order_stream(&self) -> Result<OpenClStream, BackendError> {
         self.create_stream_of(QueueOrder::OutOfOrder)
     }

@@ -1,9 +1,8 @@
-//! Contexts, queues, events and memory as the driver has them. With its parts, the only unsafe code of this
-//! backend.
+//! Contexts, queues, events and memory of the driver. This module is the only unsafe code of this backend.
 //!
-//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that
-//! owns a count of what it names, and a function here takes such values, never a handle: [`Context`],
-//! [`Allocation`], [`Queue`], [`RawEvent`]. The standard lets every call be made from any thread, but the one
+//! A call of the driver is unsafe because the object of a handle may not exist any more. So each handle is in a
+//! value that owns a count of the object, and functions take these values, never handles: [`Context`],
+//! [`Allocation`], [`Queue`], [`RawEvent`]. The standard allows every call from any thread, except the call
 //! that sets a kernel's arguments.
 
 mod allocation;

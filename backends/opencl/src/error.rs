@@ -7,7 +7,7 @@ use vrampool_backend::BackendError;
 /// of a buffer report it there.
 pub(crate) const ALLOCATION_FAILURE: cl_int = -4;
 /// `CL_OUT_OF_RESOURCES`: of memory when a buffer is made; elsewhere of registers, or what NVIDIA's driver
-/// answers once a kernel has broken the context.
+/// returns once a kernel has broken the context.
 pub(crate) const OUT_OF_RESOURCES: cl_int = -5;
 /// `CL_OUT_OF_HOST_MEMORY`
 pub(crate) const OUT_OF_HOST_MEMORY: cl_int = -6;
@@ -26,7 +26,7 @@ const LOST: [cl_int; 2] = [
     -9999, // NVIDIA's own: an illegal read or write by a kernel
 ];
 
-/// Results that a broken context may answer, and a healthy one too: whether it is broken is asked.
+/// Results of broken contexts and of healthy ones: a further call finds out whether the context is broken.
 const AMBIGUOUS: [cl_int; 4] = [
     OUT_OF_RESOURCES,
     -14, // CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
@@ -96,7 +96,7 @@ const FIRST: [&str; 20] = [
     "CL_KERNEL_ARG_INFO_NOT_AVAILABLE",
 ];
 
-/// Those of the results from -30 down.
+/// Names of the results from -30 down.
 const FROM_30: [&str; 43] = [
     "CL_INVALID_VALUE",
     "CL_INVALID_DEVICE_TYPE",

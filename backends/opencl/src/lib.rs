@@ -1,7 +1,7 @@
 //! OpenCL devices as devices of a pool.
 //!
 //! * The library is opened at run time and every function looked up before any is called: without a library,
-//!   a platform or a device, [`OpenClDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
+//!   a platform or a device, [`OpenClDevice::open`] returns [`BackendError::Unavailable`]. Nothing panics.
 //! * All callers that open a device by its number or name share one context of it. A device of
 //!   [the program's own context](OpenClDevice::from_context), or [one by itself](OpenClDevice::builder), is
 //!   another one.

@@ -32,7 +32,7 @@ pub struct OpenClListing {
 /// Every device of every platform.
 ///
 /// # Errors
-/// [`BackendError::Unavailable`] without a library, a platform or a device; else what the driver reports.
+/// [`BackendError::Unavailable`] without a library, a platform or a device; else errors of the driver.
 pub fn list() -> Result<Vec<OpenClListing>, BackendError> {
     fork::check()?;
     RawDevice::all(Library::get()?)?

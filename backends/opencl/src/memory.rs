@@ -75,7 +75,7 @@ impl OpenClMemory {
     /// The `cl_mem_flags` that the driver says its buffer has.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn flags(&self) -> Result<cl::cl_mem_flags, BackendError> {
         fork::check()?;
         self.allocation.flags()

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::spi::{Ledger, OpenDevices, allocate_with_dropped};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties, fork::ForkArc};
 
-/// What a device's handles, streams and memory share.
+/// The common state of a device's handles, streams and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     id: DeviceId,
@@ -26,11 +26,11 @@ pub(crate) struct DeviceCore {
     context: Context,
 }
 
-/// What host and device can share addresses of.
+/// The memory whose addresses host and device can share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedMemory {
     None,
-    /// What the host has mapped at the moment.
+    /// Memory that the host has mapped at the moment.
     Coarse,
     /// Whole allocations.
     Fine {
@@ -188,7 +188,7 @@ pub(crate) struct Options {
     pub(crate) is_common: bool,
     /// The most bytes that are taken.
     pub(crate) limit: Option<u64>,
-    /// What it passes for.
+    /// The reported kind.
     pub(crate) kind: Option<DeviceKind>,
 }
 

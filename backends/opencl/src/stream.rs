@@ -51,7 +51,7 @@ impl OpenClStream {
         self.inner.core.queue()
     }
 
-    /// What all handles to the stream share.
+    /// The common state of all handles to the stream.
     pub(crate) fn stream_core(&self) -> &Arc<StreamCore> {
         &self.inner.core
     }

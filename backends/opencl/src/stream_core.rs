@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use vrampool_backend::{BackendError, StreamId, fork};
 
-/// What the handles to a stream share: one for each queue, however often it is wrapped.
+/// The common state of the handles to a stream: one for each queue, however often it is wrapped.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     id: StreamId,
@@ -63,7 +63,7 @@ impl Drop for StreamCore {
 }
 
 impl StreamCore {
-    /// That of `queue`, a queue of `context`, whose streams are in `table`.
+    /// Finds or makes the state of `queue` of `context` in `table`.
     pub(crate) fn of(table: &Arc<StreamTable>, context: &Context, queue: Queue) -> Arc<Self> {
         // Outlives the lock, which its destructor takes.
         let known;

@@ -38,7 +38,7 @@ impl OpenClStream {
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole
-    /// number of aligned `T`s, or `T` has no size; else what the driver reports.
+    /// number of aligned `T`s, or `T` has no size; else errors of the driver.
     pub fn view<'a, T: Pod>(
         &self,
         region: Region<'a, OpenClMemory>,
@@ -118,7 +118,7 @@ impl<'a, T> OpenClView<'a, T> {
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the region is empty, or does not begin at a multiple of
-    /// [`Properties::alignment`](vrampool_backend::Properties::alignment); else what the driver reports.
+    /// [`Properties::alignment`](vrampool_backend::Properties::alignment); else errors of the driver.
     pub fn sub_buffer(&self) -> Result<OpenClSubBuffer<'a>, BackendError> {
         let alignment = self.stream.core().properties().alignment;
         if self.region.is_empty() || !self.region.offset().is_multiple_of(alignment) {

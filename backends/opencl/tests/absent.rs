@@ -4,7 +4,7 @@
 use std::process::Command;
 use vrampool_opencl::{BackendError, OpenClDevice, list};
 
-/// What every way in answers in a process with such a variable.
+/// Returns the error of every function that opens a device, in a process with this variable.
 fn answer(variable: &str, value: &str) -> String {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "asked_by_the_other_tests", "--nocapture", "--ignored"])

@@ -4,7 +4,7 @@ use vrampool_backend::conformance;
 use vrampool_opencl::{DeviceKind, OpenClDevice, QueueOrder, list};
 use vrampool_test_support::require;
 
-/// What no device of OpenCL's has.
+/// Features that no OpenCL device has.
 const ABSENT: [&str; 6] = [
     "memory_comes_and_goes_in_the_order_of_a_stream",
     "mapped_memory_is_memory",

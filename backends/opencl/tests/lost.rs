@@ -42,7 +42,7 @@ fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
         enqueue_nd_range_kernel(stream.queue(), kernel.get(), 1, none, &raw const items, none, 0, none.cast())
     };
     launched.expect("a launch");
-    // What `opencl3` drops must be released without an error, or it panics.
+    // `opencl3` panics if the release of a dropped object fails.
     std::mem::forget((kernel, program, context));
 }
 

@@ -253,7 +253,7 @@ fn what_is_dropped_under_work_is_freed_behind_it() {
         let device = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
         let programs = Programs::new(&device);
         let [one, two] = [0; 2].map(|_| device.create_stream().expect("a stream"));
-        // What is dropped may be with a thread that releases it, on a discrete device.
+        // On a discrete device, a thread may still have to release dropped memory.
         while device.deferred_bytes() > 0 {
             std::thread::yield_now();
         }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::BackendError;
 
-/// What a scope caught, as soon as it is known.
+/// The error that a scope caught, as soon as it is known.
 type Scope = Pin<Box<dyn Future<Output = Option<BackendError>> + Send>>;
 
 /// Scopes that are popped and not known yet, and the first error of those that are.
@@ -26,7 +26,7 @@ struct State {
 impl DeferredErrors {
     pub(crate) fn push(&self, scope: impl Future<Output = Option<BackendError>> + Send + 'static) {
         let mut state = self.0.lock();
-        // Those in front are known by now, mostly: the list stays short without a wait.
+        // The first results are usually known by now: the list stays short without a wait.
         let _ = state.poll(&mut Context::from_waker(Waker::noop()));
         state.scopes.push_back(Box::pin(scope));
     }

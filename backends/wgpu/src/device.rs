@@ -92,8 +92,8 @@ impl WgpuDevice {
         Ok(Self { core: Arc::new(DeviceCore::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
     }
 
-    /// What the list says of it. Its number is that of the list it was opened from, and 0 for
-    /// [the program's own](Self::from_parts).
+    /// The adapter's entry of the list. Its number is that in the list it was opened from, and 0 for
+    /// [the program's own device](Self::from_parts).
     #[must_use]
     pub fn listed(&self) -> &WgpuListing {
         &self.core.listed

@@ -28,7 +28,7 @@ pub(crate) struct Dropped {
     waiting: Mutex<Vec<Waiting>>,
 }
 
-/// What was dropped before one point.
+/// Memory that was dropped before one point.
 #[derive(Debug)]
 struct Waiting {
     point: Point,
@@ -60,7 +60,7 @@ impl Point {
 }
 
 impl Dropped {
-    /// Notes bytes that were dropped at `point`, with their grants. Answers how many bytes wait
+    /// Notes bytes that were dropped at `point`, with their grants. Returns how many bytes wait
     /// now.
     pub(crate) fn push(&self, gpu: &Gpu, point: Point, bytes: u64, grant: Option<Grant>) -> u64 {
         let mut waiting = self.waiting.lock();

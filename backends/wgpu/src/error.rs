@@ -29,7 +29,7 @@ pub(crate) fn caught<T>(
         return Ok(answer);
     }
     let mut errors: [_; 3] = std::array::from_fn(|_| now(scopes.next()?.pop()).flatten());
-    // What fails without memory fails further calls of the same operation, in other ways.
+    // A lack of memory makes further calls of the same operation fail with other errors.
     errors.sort_by_key(|error| !matches!(error, Some(wgpu::Error::OutOfMemory { .. })));
     match errors.into_iter().flatten().next() {
         None => Ok(answer),
@@ -37,7 +37,7 @@ pub(crate) fn caught<T>(
     }
 }
 
-/// What a future of wgpu's holds: outside a browser all of them are ready at once, in a browser none is.
+/// Returns the value of a future of wgpu's. Outside a browser all are ready at once, in a browser none is.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -306,7 +306,7 @@ impl Gpu {
         self.check()
     }
 
-    /// What wakes the tasks that wait for this device, for callbacks of wgpu's.
+    /// Returns a callback for wgpu that wakes the tasks that wait for this device.
     pub(crate) fn waker(&self) -> impl FnOnce() + Send + 'static + use<> {
         let progress = Arc::clone(&self.progress);
         move || progress.waiters.wake()

@@ -24,7 +24,7 @@ pub struct WgpuMemory {
     buffer: wgpu::Buffer,
     len: u64,
     kind: MemoryKind,
-    /// What it counts as taken from a device with a limit.
+    /// The bytes that are charged to a device with a limit.
     grant: Option<Grant>,
     /// Held while the host reads or writes the bytes, so that two threads never do at once.
     host: Mutex<()>,
@@ -32,7 +32,7 @@ pub struct WgpuMemory {
 }
 
 impl WgpuMemory {
-    /// What [`Usage::DEFAULT`] stands for, and what [kernels](crate::Kernel) and copies need.
+    /// The usages of [`Usage::DEFAULT`], which [kernels](crate::Kernel) and copies need.
     pub const DEFAULT_USAGES: BufferUsages =
         BufferUsages::STORAGE.union(BufferUsages::COPY_SRC).union(BufferUsages::COPY_DST);
 

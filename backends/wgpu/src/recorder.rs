@@ -17,7 +17,7 @@ const MOST_OPERATIONS: u64 = 64;
 /// Bytes of uploads in one submission at most, so that their staging memory comes back.
 const MOST_STAGED: u64 = 32 << 20;
 
-/// What wgpu submits a list of commands from, for all streams of a device.
+/// The recorder of commands for all streams of a device.
 ///
 /// The lock is held until a list is at the queue, so that lists get there in order. wgpu calls back from
 /// within a submission: a callback that uses the device finds the lock its own and the next list already
@@ -188,7 +188,7 @@ impl Recorder {
             gpu.submit(list.encoder.map(wgpu::CommandEncoder::finish))
         });
         doomed.iter().for_each(wgpu::Buffer::destroy);
-        // What a lost device says of it first is anything.
+        // The first error of a lost device may be of any kind.
         let submitted = gpu.check().and(submitted);
         list.batch.set_outcome(submitted.clone());
         submitted?;
@@ -238,7 +238,7 @@ impl Commands<'_> {
         Ok(self.open.uniforms.insert(uniforms).clone())
     }
 
-    /// The parameters of this operation's one dispatch. Answers their offset in [`uniforms`](Self::uniforms).
+    /// The parameters of this operation's one dispatch. Returns their offset in [`uniforms`](Self::uniforms).
     pub(crate) fn parameters(&mut self, bytes: &[u8]) -> u32 {
         let offset = self.open.parameters.len();
         self.open.parameters.extend_from_slice(bytes);

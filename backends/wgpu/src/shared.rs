@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use vrampool_backend::spi::{Grant, Ledger, allocate_with_dropped};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
 
-/// What a device's handles, streams, events and memory share.
+/// The common state of a device's handles, streams, events and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
@@ -178,8 +178,7 @@ impl Identity {
 
 impl Drop for DeviceCore {
     fn drop(&mut self) {
-        // What was enqueued is done, even if nothing can ask any more: other code may have the buffers. A
-        // failure has nothing to go to.
+        // Recorded work is submitted, because other code may have the buffers. A failure cannot be reported.
         let _ = self.recorder.flush(&self.gpu);
     }
 }

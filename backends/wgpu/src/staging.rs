@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
-/// What goes through one buffer at once, bytes, where the device has buffers of that size. Longer transfers
-/// go in pieces.
+/// The size of a staging buffer, bytes, where the device has buffers of that size. Longer transfers
+/// are split.
 const PIECE: u64 = 8 << 20;
 /// The size of a buffer for short transfers, bytes, where the device has such.
 const SMALL: u64 = 1 << 20;
@@ -113,7 +113,7 @@ impl Uploads {
             if let Some(index) = slots.iter().position(|slot| mapped(slot) && slot.buffer.size() >= len) {
                 return Ok(slots.swap_remove(index).buffer);
             }
-            // What is not kept goes here.
+            // Buffers that are not kept are dropped here.
             let mut kept = 0;
             slots.retain(|slot| {
                 kept += if mapped(slot) { slot.buffer.size() } else { 0 };
@@ -266,7 +266,7 @@ impl Drop for Called {
     }
 }
 
-/// What offsets and sizes of mapped ranges are rounded to.
+/// The granularity of offsets and sizes of mapped ranges.
 const ALIGNMENT: u64 = wgpu::MAP_ALIGNMENT;
 
 fn unmapped(gpu: &Gpu, error: &wgpu::MapRangeError) -> BackendError {

@@ -25,7 +25,7 @@ impl WgpuStream {
     /// Submits all that was enqueued on the device's streams so far. Does not wait for it.
     ///
     /// # Errors
-    /// What wgpu reports about that work.
+    /// Errors that wgpu reports for that work.
     pub fn flush(&self) -> Result<(), BackendError> {
         fork::check()?;
         self.device.recorder().flush(self.device.gpu())

@@ -30,7 +30,7 @@ impl TestKernels {
     /// The kernels, compiled for `device`.
     ///
     /// # Errors
-    /// What wgpu reports.
+    /// Errors that wgpu reports.
     pub fn load(device: &WgpuDevice) -> Result<Self, BackendError> {
         let program = Program::build(device, WGSL)?;
         let kernels = Self {

@@ -4,7 +4,7 @@ use vrampool_backend::conformance;
 use vrampool_test_support::require;
 use vrampool_wgpu::{Capabilities, WgpuDevice, wgpu};
 
-/// What no device of wgpu's has.
+/// Features that no wgpu device has.
 const ABSENT: [&str; 7] = [
     "copy_within_one_memory",
     "memory_comes_and_goes_in_the_order_of_a_stream",

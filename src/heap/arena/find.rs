@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
 
-/// What a request does about memory that needs a wait for another stream.
+/// Whether a request may take memory that needs a wait for another stream.
 #[derive(Debug)]
 pub(super) enum Waits {
     /// Waits if no other memory serves.
@@ -25,7 +25,7 @@ impl<B: Backend> State<B> {
     /// Takes mapped memory. Returns `None` if none serves, or if making memory is better.
     ///
     /// # Errors
-    /// Those of the engine: in an arena of fixed size, also if no memory serves.
+    /// Errors of the engine: in an arena of fixed size, also if no memory serves.
     #[inline]
     pub(super) fn find(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a [block](Block) does: its memory, class and stream order. The backend's part of it (`backend_part`), and records
+//! A [block](Block): its memory, class and stream order. The backend's part of it (`backend_part`), and records
 //! that are kept for reuse (`recycled_records`).
 
 mod backend_part;
@@ -145,7 +145,7 @@ impl Block {
             false => ticks.cover(user, stream, tick),
         };
         let users = self.user_ids(backend_state);
-        // Those of memory of another pool's arena are not known here.
+        // The users of memory of another pool's arena are not known here.
         tick > 0 && !users.is_empty() && users.into_iter().all(is_over)
     }
 
@@ -162,7 +162,7 @@ impl Block {
     /// Hands the block, whose users need not be waited for, to `stream`.
     ///
     /// # Errors
-    /// Those of the device, and [`Error::Capture`], where an arena moved the block and `stream` has to wait for that.
+    /// Errors of the device, and [`Error::Capture`] if an arena moved the block and `stream` must wait for the move.
     pub(crate) fn adopt<B: Backend>(&mut self, stream: &B::Stream) -> Result<(), Error> {
         let BackendPart { extent, uses, .. } = self.part_mut::<B>();
         if let SourceMemory::Arena(buffer) = extent {

@@ -73,7 +73,7 @@ pub(crate) struct Accounts {
     pub(crate) share: u64,
     /// Whether idle memory stays until the pool is dropped.
     pub(crate) is_private: bool,
-    /// What the nodes below the pool's count.
+    /// The sum of the nodes below the pool's.
     pub(crate) below: Sum,
     /// The nodes above the pool's, the root last.
     pub(crate) above: SmallVec<[Level; 2]>,

@@ -12,7 +12,7 @@ const MAGAZINES_OF_LIMIT: u64 = 8;
 /// out of reach. Magazines are recalled when they have twice as much.
 const MAGAZINES_OF_REST: u64 = 4;
 
-/// What a node has, and by how much that exceeds its limit.
+/// The bytes of a node, and their excess over its limit.
 struct Room {
     limit: u64,
     over: u64,
@@ -22,7 +22,7 @@ struct Room {
 /// The lack of room for a share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NoShare {
-    /// How many nodes above the pool's it is.
+    /// The number of levels between the pool's node and the refusing node.
     pub(crate) height: usize,
     pub(crate) limit: u64,
     /// The bytes that the limit lacks.
@@ -65,7 +65,7 @@ impl Accounts {
         let mut counted = own;
         self.levels().map(move |Level { bounds, beside }| {
             let sum = counted.plus(beside);
-            // No sum of what is charged overflows, but that of a request may.
+            // A sum of charged bytes does not overflow; a sum with a request's bytes may.
             let charged = u128::from(counted.charged) + u128::from(beside.charged);
             let over = charged.saturating_sub(bounds.limit.into());
             counted = bounds.counted(sum);
@@ -100,7 +100,7 @@ impl Accounts {
     }
 
     /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, in addition to all idle
-    /// bytes of this pool; and how many nodes above the pool's they are below.
+    /// bytes of this pool; and the height above the pool's node of the node that contains those pools.
     pub(crate) fn lacking(&self, class: u64) -> Option<(usize, u64)> {
         let (own, help) = (self.own(), self.evictable() + self.awaited());
         let (mut found, root) = (None, self.above.len());
@@ -122,9 +122,9 @@ impl Accounts {
         self.rooms_with(class).is_none_or(|mut rooms| rooms.any(|room| room.over > room.sum.idle))
     }
 
-    /// Returns the first limit that `class` bytes exceed only because of what earlier requests of `others` need, and the
-    /// height of its node above the pool's. What is idle in the pool serves its requests without more of any limit above
-    /// that.
+    /// Returns the first limit that `class` bytes exceed only because of the needs of earlier requests of `others`, and
+    /// the height of its node above the pool's. Idle memory of the pool serves its requests without more of any limit
+    /// above that.
     pub(crate) fn reserved_at(
         &self,
         class: u64,
@@ -174,8 +174,8 @@ impl Accounts {
         self.above.iter().map(|level| level.bounds.limit).fold(self.caps.limit, u64::min)
     }
 
-    /// Whether a block may serve a class that is `excess` bytes smaller: what was served under the limit before fits
-    /// beside it.
+    /// Whether a block may serve a class that is `excess` bytes smaller, so that all blocks that were live at the peak fit
+    /// within the limit beside it.
     pub(crate) fn allows(&self, excess: u64) -> bool {
         let expected = Sum { charged: self.expected.saturating_add(excess), ..Sum::default() };
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)

@@ -13,11 +13,11 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a pool asks for, for which others release memory.
+/// A pool's demand, for which other pools release memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Asked {
     pub(crate) class: u64,
-    /// Its new share, if it changes that.
+    /// The new share, if the share is to change.
     pub(crate) share: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Family {
         }
     }
 
-    /// Changes a node, and what it counts in the nodes above.
+    /// Changes a node, and its counted part in the nodes above.
     fn set(&mut self, at: usize, change: impl FnOnce(&mut Member)) {
         let idle = self.member(at).idle;
         change(self.member_mut(at));
@@ -69,14 +69,15 @@ impl Family {
         }
     }
 
-    /// The nodes from one to the root.
+    /// The nodes from `at` to the root.
     fn up(&self, at: usize) -> impl Iterator<Item = (usize, &Member)> {
         successors(Some((at, self.member(at))), |(_, member)| {
             member.above.map(|above| (above, self.member(above)))
         })
     }
 
-    /// The requests of other pools that wait until a deadline, as a pool sees them.
+    /// Returns the first waiting request with a deadline of each other pool, with the bytes that it needs in the first
+    /// node that the two pools have in common.
     fn waiting_beside(&self, at: usize) -> impl Iterator<Item = Waiting> {
         let members = self.members.iter().enumerate().filter(move |(node, _)| *node != at);
         members.filter_map(move |(node, member)| {
@@ -91,8 +92,8 @@ impl Family {
         })
     }
 
-    /// The pools below the node so many above another one, without that one's, and the bytes that each may release for
-    /// what that one asks for.
+    /// Returns the pools below the node `height` levels above `at`, without the pool of `at`, with the bytes that each may
+    /// release for `asked`.
     fn below(&self, at: usize, height: usize, asked: Asked) -> Vec<(usize, &Member, u64)> {
         let (mut path, mut more, mut share) = (Vec::new(), asked.class, asked.share);
         for (node, member) in self.up(at).take(height.saturating_add(1)) {
@@ -128,14 +129,14 @@ impl Member {
 }
 
 impl Depot {
-    /// If the pool's last handle was dropped, and no buffer is live: the number of blocks in magazines of threads that have
-    /// not visited a pool since.
+    /// Returns the number of blocks in magazines of threads that have not visited a pool since the pool's last handle was
+    /// dropped. `None` while the pool has a handle or a live buffer.
     pub(in crate::heap) fn parked(&self) -> Option<u64> {
         (self.is_dropped() && self.bytes_now().live == 0).then_some(self.counters.live_buffers)
     }
 
-    /// Of the pool that an arena serves: the number of pools that have memory of it, and the sum of what is
-    /// [parked](Self::parked) in all of them. `None` while any of them is in use. The sum is never too large, as a block
+    /// For the pool that an arena serves: returns the number of pools that have memory of the arena, and the sum of their
+    /// [parked](Self::parked) blocks. `None` while one of these pools is in use. The sum is never too large, as a block
     /// leaves it before it leaves the arena.
     pub(in crate::heap) fn parked_in_arena(&self) -> Option<(usize, u64)> {
         let own = self.parked()?;
@@ -201,14 +202,14 @@ impl DepotGuard {
         }
     }
 
-    /// The locks of the other pools of the tree, if requests of them sleep.
+    /// Returns the locks of the other pools of the tree if a request of the tree sleeps.
     pub(in crate::heap) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
         let family = self.family.iter().filter(|family| family.asleep > 0);
         family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
     }
 
-    /// Of the node so many above the pool's: returns the live bytes of the other pools below it, and the unused bytes
-    /// of their shares.
+    /// Returns the live bytes of the other pools below the node `height` levels above the pool's, and the unused bytes of
+    /// their shares.
     pub(crate) fn beside(&self, height: usize) -> (u64, u64) {
         let (Some(family), Some((_, at))) = (&self.family, self.node) else { return (0, 0) };
         let own: Vec<_> = family.up(at).map(|(node, _)| node).collect();
@@ -225,7 +226,7 @@ impl DepotGuard {
 }
 
 impl PoolCore {
-    /// Puts the pool in the tree of `parent`, below it. `arena`: the lock of their common arena.
+    /// Adds the pool to the tree, below `parent`. `arena` is the lock of their common arena.
     pub(in crate::heap) fn join(self: &Arc<Self>, parent: &Arc<Self>, arena: Option<&'static LockedDepot>) {
         parent.has_children.store(true, Relaxed);
         for pool in [parent, self] {
@@ -256,27 +257,27 @@ impl PoolCore {
                 below: Sum::default(),
                 counted: Sum::default(),
             });
-            // One more than are asleep, so that each release looks for requests of all pools.
+            // The count is one more than the sleeping requests, so that each release looks for requests of all pools.
             family.asleep += pool.lock.lock.asleep.fetch_add(1, Relaxed);
             drop(family);
             depot.node = Some((root, at));
             depot.enter();
             pool.set_largest_class(&depot);
         }
-        // A pool closes before those that are below it by then.
+        // A close marks the pool before it closes the pools below it, so a pool that joins meanwhile sees the mark.
         let mut above = successors(Some(parent), |pool| pool.parent.as_ref());
         if above.any(|pool| pool.depot().life == Life::Closed) {
             self.depot().life = Life::Closed;
         }
     }
 
-    /// Recalls the magazines of the other pools of the tree, for a request that waits. They get none until it is served.
+    /// Recalls the magazines of the other pools of the tree, for a waiting request. They get no new ones until it is served.
     pub(crate) fn recall_others(&self) {
         self.others().iter().for_each(|other| other.recall(&mut other.depot(), Recall::Slots));
     }
 
-    /// Releases idle memory of other pools of the tree, as far as its own is not enough for `class` bytes. Returns
-    /// whether any was released.
+    /// Releases idle memory of other pools of the tree if the pool's own is not enough for `class` bytes. Returns whether
+    /// memory was released.
     pub(in crate::heap) fn relieve(&self, class: u64) -> bool {
         let (mut is_any, asked) = (false, Asked { class, share: None });
         loop {
@@ -288,8 +289,8 @@ impl PoolCore {
         }
     }
 
-    /// Releases at least `bytes` of idle memory of the other pools below the node so many above the pool's, or all
-    /// that is not in their shares. Returns the released bytes.
+    /// Releases at least `bytes` of idle memory of the other pools below the node `height` levels above the pool's, or all
+    /// idle memory beyond their shares. Returns the released bytes.
     pub(crate) fn trim_others(&self, height: usize, bytes: u64, asked: Asked) -> u64 {
         let mut released = 0;
         for (other, spare) in self.spare(height, asked) {
@@ -299,7 +300,7 @@ impl PoolCore {
         released
     }
 
-    /// The other pools below the node so many above the pool's, with the bytes that each may release.
+    /// Returns the other pools below the node `height` levels above the pool's, with the bytes that each may release.
     fn spare(&self, height: usize, asked: Asked) -> Vec<(Arc<Self>, u64)> {
         let depot = self.depot();
         let (Some(family), Some((_, at))) = (&depot.family, depot.node) else { return Vec::new() };

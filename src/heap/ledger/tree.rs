@@ -36,7 +36,7 @@ pub(crate) struct Bounds {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Level {
     pub(crate) bounds: Bounds,
-    /// What it has beside the node through which the pool is below it.
+    /// Its sum without the branch that contains the pool.
     pub(crate) beside: Sum,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) number: u64,
-    /// How many nodes above the pool's is the first one that the other pool is below, too.
+    /// The number of levels from the pool's node to the first node that the two pools have in common.
     pub(crate) height: usize,
     /// The bytes that the request needs there.
     pub(crate) bytes: u64,
@@ -76,7 +76,7 @@ impl Sum {
 }
 
 impl Bounds {
-    /// Returns what a node of these bounds counts in the node above it.
+    /// Returns the bytes that a node with these bounds counts in the node above it.
     pub(crate) fn counted(&self, sum: Sum) -> Sum {
         let excess = sum.charged.saturating_sub(self.share);
         let spare = self.spare(sum);
@@ -90,7 +90,7 @@ impl Bounds {
         }
     }
 
-    /// Returns by how much the bytes in use that a node counts in the node above it grow with `more` bytes of it, or with
+    /// Returns the growth of the bytes in use that a node counts in the node above it, if the node gets `more` bytes, or
     /// as many as its limit allows.
     pub(crate) fn growth(&self, sum: Sum, more: u64) -> u64 {
         let in_use = sum.in_use();

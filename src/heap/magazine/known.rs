@@ -16,7 +16,7 @@ pub struct Key {
     pub epoch: u64,
 }
 
-/// What serves requests of a key.
+/// The slot that serves requests of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownPool {
     key: Key,

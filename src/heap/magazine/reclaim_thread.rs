@@ -6,8 +6,8 @@
 //! whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that
 //! closes, drops or trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
-//! That thread exists only while there are magazines of dropped pools or from before a cap was lowered, and there is at
-//! most one. If it cannot be started, and in a child process, the calls above free the blocks.
+//! At most one such thread exists, and only while there are magazines of dropped pools or from before a cap was
+//! lowered. If it cannot be started, and in a child process, the calls above free the blocks.
 
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;

@@ -102,7 +102,7 @@ impl PoolCore {
             return None;
         }
         let mut depot = self.depot();
-        // What the caps would not keep would be allocated again and again.
+        // Memory beyond the caps would be released at its free, and allocated again each time.
         let has_overflowed = depot.buckets.of(&request.key).has_overflowed;
         if has_overflowed || depot.queue.awaits_device() || !depot.accounts.overlaps_with(class) {
             return None;

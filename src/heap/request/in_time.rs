@@ -13,7 +13,7 @@ use crate::heap::store::release::is_releasing;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 
-/// What served a request. If the request does not wait any more, it is released, and serves later requests.
+/// The block that serves a request. If the request has timed out, the block is released and serves later requests.
 struct LateBlock(Option<Box<Block>>);
 
 impl Drop for LateBlock {

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// whose time is shorter begins calls for as long.
 pub(crate) const GRACE: Duration = Duration::from_millis(2);
 
-/// The position of a request, which is queued once it waits. Dropping it, also by a panic, lets those behind it go
-/// on. It must not be dropped under the lock.
+/// The position of a request, which is queued once it waits. Dropping it, also by a panic, lets later requests go on.
+/// It must not be dropped under the lock.
 #[derive(Debug)]
 pub(crate) struct Position<'a> {
     pool: &'a PoolCore,
@@ -24,7 +24,7 @@ pub(crate) struct Position<'a> {
     /// [`Queue::LAST`] until it is queued.
     number: Cell<u64>,
     awaited: Cell<Awaited>,
-    /// When it begins no further call of the driver, and no wait; `None`: never.
+    /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no deadline.
     until: Option<Instant>,
     /// Its number, for the thread that it departed from. It changes under the lock.
     shown: Option<Number>,
@@ -49,19 +49,19 @@ impl<'a> Position<'a> {
         Self { pool, has_deadline: false, number, awaited, until: None, shown: None }
     }
 
-    /// The position of a request that waits until a deadline; `None`: for ever.
+    /// Creates the position of a request that waits until a deadline, or without bound for `None`.
     pub(crate) fn with_deadline(pool: &'a PoolCore, until: Option<Instant>) -> Self {
         let mut position = Self::new(pool);
         (position.has_deadline, position.until) = (true, until);
         position
     }
 
-    /// When it begins no further call of the driver.
+    /// Returns the time after which the request begins no further call of the driver.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Whether it begins no further call of the driver, and no wait.
+    /// Whether the request begins no further call of the driver, and no wait.
     pub(crate) fn is_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }

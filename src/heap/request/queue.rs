@@ -1,4 +1,4 @@
-//! The requests that wait, in order of arrival, and what each waits for. Numbers and condition variables only.
+//! The waiting requests, in order of arrival, each with the event it waits for. Numbers and condition variables only.
 //!
 //! One queue for all reasons: memory that other threads are releasing, the device that refused memory, and memory
 //! until a deadline. A request keeps its position while its reason changes.
@@ -12,7 +12,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a request waits for.
+/// The event that a request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// Nothing: it is being served.
@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     is_open: bool,
     /// The first requests with a deadline of the other pools of the tree.
     others: SmallVec<[Waiting; 2]>,
-    /// [`TURN`], but in tests.
+    /// [`TURN`], except in tests.
     pub(crate) turn: Duration,
 }
 
@@ -146,7 +146,7 @@ impl Queue {
 
     /// Returns the sleeping requests that can go on, and marks them as awake. `is_closed`: all of them.
     ///
-    /// Of each reason only the first can: it wakes the next one when it leaves.
+    /// Only the first request of each reason can go on: it wakes the next one when it leaves.
     pub(crate) fn wake_ready(&mut self, accounts: &Accounts, is_closed: bool) -> Woken {
         let (mut no_release, mut no_device, mut no_deadline, is_open) = (true, true, true, self.is_open);
         let others = &self.others;
@@ -244,8 +244,8 @@ impl Queue {
         if self.is_open { 0 } else { sum(self.before(number).filter(|entry| entry.has_deadline)) }
     }
 
-    /// As [`reserved_before`](Self::reserved_before), with those of other pools of the tree that need them so many nodes
-    /// above the pool's, or below.
+    /// As [`reserved_before`](Self::reserved_before), with requests of other pools of the tree that need bytes of the node
+    /// `height` levels above the pool's, or of a node below it.
     pub(crate) fn waiting_before(&self, number: u64, height: usize) -> u64 {
         let others = self.others_before(number).filter(|other| other.height <= height);
         others.fold(self.reserved_before(number), |sum, other| sum.saturating_add(other.bytes))

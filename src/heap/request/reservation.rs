@@ -11,7 +11,7 @@ use vrampool_backend::MemoryKind;
 /// Why a reservation was refused.
 #[derive(Debug)]
 pub(crate) enum NoRoom {
-    /// None is needed: a block became idle that serves the request.
+    /// No reservation is needed: a block became idle that serves the request.
     Idle,
     /// Memory in transit, or what earlier requests wait for, has to be awaited.
     Wait,

@@ -126,7 +126,7 @@ impl Arena {
 
     /// Bytes of host memory for the arena's records, with reserves.
     ///
-    /// That is 40 bytes for each block at the peak number of blocks, a sixth more, and 227 KiB for each zone.
+    /// The records take 40 bytes for each block at the peak number of blocks, a sixth more, and 227 KiB for each zone.
     #[must_use]
     pub fn host_memory(&self) -> usize {
         size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()

@@ -199,7 +199,7 @@ impl Depot {
     #[inline]
     pub(crate) fn note_request(&mut self, mut key: Key) -> &mut Requests {
         if !self.accounts.caps.cache(key.class) {
-            // Such a class never has idle blocks, so it is counted in its reported class and needs no bucket.
+            // A class without idle blocks is counted in its reported class and needs no bucket.
             key.class = self.buckets.classes.reported(key.class);
         }
         &mut self.buckets.requested(&key).requests

@@ -133,7 +133,7 @@ pub(crate) enum SourceMemory<B: Backend> {
     Arena(ArenaBuffer<B>),
     /// With the device that frees it in stream order.
     Driver(B::Memory, B, Grant),
-    /// None any more: of a record, which is no block.
+    /// Memory that was released: the record is kept for reuse and is no block.
     Released,
 }
 

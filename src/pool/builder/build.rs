@@ -188,13 +188,13 @@ impl<B: Backend> PoolBuilder<B> {
         self.parent.as_ref().map_or(UNLIMITED, |pool| pool.core().depot().accounts.least_limit())
     }
 
-    /// What percentages are of: the device's memory, and the limits above where there are any.
+    /// Returns the whole of percentages: the device's memory, or a smaller limit above.
     fn whole(&self) -> Result<u64, Error> {
         let whole = [self.device.properties().total_bytes, self.least_above()];
         let whole = whole.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(UNLIMITED);
         let reason = "the device does not report how much memory it has; state bytes";
         let mut set = [&self.given, &self.environment, &self.file].into_iter().flat_map(Settings::iter);
-        // That of `overlap` is of other bytes.
+        // A percentage of `overlap` refers to other bytes.
         let is_share =
             |(name, text): &(_, String)| text.ends_with('%') && !["name", "overlap"].contains(name);
         match set.find(is_share).filter(|_| whole == UNLIMITED) {

@@ -60,11 +60,11 @@ pub struct PoolBuilder<B: Backend> {
     hooks: Vec<Arc<dyn Hook>>,
     /// Arguments.
     given: Settings,
-    /// For settings without an argument.
+    /// Environment variables, for settings without an argument.
     environment: Settings,
-    /// For settings that neither has.
+    /// A file's settings, for those without an argument and a variable.
     file: Settings,
-    /// Those of the parent, and a name, for the others.
+    /// The parent's settings, and a name, for the others.
     pub(crate) inherited: Settings,
 }
 

@@ -9,7 +9,7 @@ use crate::{Backend, BackendError, Memory, Region, RegionMut};
 pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
     for bytes in [1, 2, 3, 5, 255, 4097_u64] {
-        // What a pool has: a class that is larger than what was asked for.
+        // As in a pool: a class that is larger than the request.
         let class = bytes.next_power_of_two().max(256);
         let (exact, roomy) = (
             device.allocate(&AllocationRequest::new(bytes, kind(device)))?,

@@ -1,4 +1,4 @@
-//! What the checks share: their outcome, and contents of memory.
+//! Common parts of the checks: their outcome, and contents of memory.
 
 use crate::{Backend, BackendError, Memory, MemoryKind, Region};
 
@@ -9,7 +9,7 @@ use crate::{Backend, BackendError, Memory, MemoryKind, Region};
 pub struct Failure {
     /// The check's name.
     pub check: &'static str,
-    /// What was seen.
+    /// The observed fault.
     pub reason: String,
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(Call) -> Answer) -> c_i
     }
 }
 
-/// Has every call in a child of this process, which has none of the threads, answer `NOT_INITIALIZED`.
+/// Makes every call in a forked child, which has no worker threads, return `NOT_INITIALIZED`.
 pub(crate) fn watch_forks() {
     extern "C" fn in_the_child() {
         FORKED.store(true, Ordering::Relaxed);

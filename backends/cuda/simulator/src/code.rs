@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_int};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) c_int);
 
-/// What a driver call returns.
+/// The result of a driver call.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 impl Code {

@@ -14,7 +14,7 @@
 //! The way of an operation: an exported function (`api`) → the state under one lock (`world`) → a stream's
 //! queue (`world::streams`) → a worker thread (`world::executor`). `README.md` lists the settings and the control functions.
 //!
-//! What is known of the real driver's answers is in `tests/facts`, which runs on hardware and on the
+//! Known results of the real driver are in `tests/facts`, which runs on hardware and on the
 //! simulator.
 
 mod api;

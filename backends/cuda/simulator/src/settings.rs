@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub(crate) virtual_memory: bool,
     /// Whether devices have memory pools.
     pub(crate) pools: bool,
-    /// What `cuMemCreate` answers to memory for network cards.
+    /// The result of `cuMemCreate` for memory for network cards.
     pub(crate) direct_rdma: c_int,
     /// Whether imported memory is reported as memory of another device.
     pub(crate) foreign_imports: bool,

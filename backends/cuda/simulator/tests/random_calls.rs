@@ -1,4 +1,4 @@
-//! Random calls of several threads, right and wrong: each answers with a code of CUDA's header, the simulated
+//! Random calls of several threads, right and wrong: each returns a code of CUDA's header, the simulated
 //! driver neither stops nor fails by itself, and all that there was is released in the end.
 
 #[allow(dead_code, reason = "the facts call more functions than this")]
@@ -53,7 +53,7 @@ fn keep(handles: &Mutex<Vec<usize>>, code: Code, handle: usize) -> Code {
 /// Memory is the thread's own, so that no other frees what a call is about to touch.
 struct Memory {
     blocks: Vec<(u64, usize)>,
-    /// Those of a pool. `cuMemFree` does not wait for their work, so this test never frees them so.
+    /// Allocations of a pool. `cuMemFree` does not wait for their work, so this test does not use it for them.
     pooled: HashSet<u64>,
     /// Kept to the end: a shared stream may be captured, and the graph launched at any time.
     kept: Vec<(u64, usize)>,

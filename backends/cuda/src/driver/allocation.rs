@@ -50,7 +50,7 @@ pub(crate) struct Allocation {
     context: Context,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     host_access: Mutex<()>,
-    /// What is mapped in a reservation; nothing in other memory.
+    /// The mappings of a reservation; empty in other memory.
     mappings: Mutex<Mappings>,
     /// Whether it was freed before the drop.
     is_freed: AtomicBool,
@@ -227,7 +227,7 @@ impl Allocation {
         &self.context
     }
 
-    /// What is mapped where, if it is a reservation.
+    /// The mappings, if it is a reservation.
     pub(crate) fn mappings(&self) -> Option<&Mutex<Mappings>> {
         (self.origin == Origin::Reserved).then_some(&self.mappings)
     }

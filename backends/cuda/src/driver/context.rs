@@ -151,7 +151,7 @@ impl Drop for Cover {
 pub(crate) struct Current<'a> {
     pub(super) context: &'a Context,
     pushed: bool,
-    /// What is current is a property of the thread.
+    /// The current context is a property of the thread.
     this_thread: PhantomData<*const ()>,
 }
 

@@ -19,7 +19,7 @@ impl CudaDevice {
     /// the device's primary context, from CUDA 12.5 on.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports, for a
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else errors of the driver, for a
     /// handle that it knows to be none too.
     ///
     /// # Safety

@@ -2,7 +2,7 @@
 //!
 //! Every function is looked up before any is called, so a driver that lacks one is an error here and a panic
 //! nowhere. One that lacks a function of virtual memory serves without it. Results are numbers, not an
-//! enumeration: a newer driver may answer what no list of today has.
+//! enumeration: a newer driver may return values that no current list has.
 
 use super::layouts::{AccessDescriptor, PhysicalProperties, PoolProperties};
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
@@ -66,7 +66,7 @@ impl Deref for Library {
 }
 
 functions! {
-    /// What every driver has, under the driver's own names.
+    /// Functions of every driver, under the driver's own names.
     Functions:
     cuInit(c_uint);
     cuDriverGetVersion(*mut c_int);

@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use std::ffi::c_int;
 use vrampool_backend::BackendError;
 
-/// What a pool can be asked.
+/// Attributes of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Figure {

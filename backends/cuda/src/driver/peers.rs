@@ -33,7 +33,7 @@ impl Context {
     /// Waits for all work of the other devices that can access this one's memory.
     ///
     /// # Errors
-    /// What the driver reports, with work that may go on.
+    /// Errors of the driver, with work that may go on.
     pub(crate) fn wait_for_peers(&self) -> Result<(), BackendError> {
         self.peers().into_iter().try_for_each(|peer| self.wait_for_peer(peer))
     }

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use vrampool_backend::{BackendError, ShareableHandle, ShareableKind};
 
-/// What the driver answers to a mapping of another size than the memory has: invalid, or (seen on an H200)
+/// The driver's results for a mapping of another size than the memory has: invalid, or (seen on an H200)
 /// not supported.
 const REFUSED_SIZE: [i64; 2] = [INVALID_VALUE as i64, NOT_SUPPORTED as i64];
 

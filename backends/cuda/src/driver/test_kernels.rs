@@ -45,7 +45,7 @@ impl TestKernels {
     /// The kernels, compiled for `device`.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn load(device: &CudaDevice) -> Result<Self, BackendError> {
         let context = device.core().context();
         let _current = context.enter()?;

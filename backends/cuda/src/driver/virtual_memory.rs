@@ -16,7 +16,7 @@ const MINIMUM: c_int = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_AND_WRITE: c_int = 3;
 
-/// What physical memory is made for.
+/// The purpose of physical memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PhysicalTraits {
     /// The driver's number of its device.
@@ -108,7 +108,7 @@ impl Drop for RawPhysical {
 }
 
 impl Context {
-    /// What sizes and offsets of such memory are multiples of.
+    /// The granularity of sizes and offsets of this memory.
     pub(crate) fn granularity(&self, of: PhysicalTraits) -> Result<u64, BackendError> {
         let functions = self.library.virtual_memory()?;
         let (mut bytes, properties) = (0, of.properties());

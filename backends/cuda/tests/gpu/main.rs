@@ -1,4 +1,4 @@
-//! What a GPU does beyond conformance. Every test is skipped, and says so, where there is none.
+//! Behaviour of a GPU beyond conformance. Without a GPU every test is skipped with a message.
 
 mod devices;
 mod hooks;

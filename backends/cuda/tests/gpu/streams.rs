@@ -197,7 +197,7 @@ fn a_stream_that_is_destroyed_is_retired_before() {
     // SAFETY: it was created above, and retired.
     unsafe { result::stream::destroy(handle) }.expect("it was there");
     assert_eq!(read(&device, &other, &memory), vec![8; BYTES as usize]);
-    // What a pool does with memory that was last used there.
+    // A pool does this with memory that the stream used last.
     let event = device.record(&stream).expect("a point in the past");
     assert!(event.is_complete().expect("an answer"));
     device.wait(&other, &event).expect("a wait");

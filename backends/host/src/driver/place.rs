@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What the numbers of a [`Place`] count.
+/// The base of the numbers of a [`Place`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Space {
     /// Addresses of this process.

@@ -70,7 +70,7 @@ impl Ranges {
         let commitment = if self.are_committed { commit(len as u64).ok()? } else { None };
         let kept = self.kept.lock().take(len);
         let map = kept.or_else(|| map(len)).or_else(|| {
-            // What is kept may be what is missing.
+            // Kept ranges may be the missing memory.
             let kept = std::mem::take(&mut *self.kept.lock());
             drop(kept);
             map(len)

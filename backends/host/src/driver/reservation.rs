@@ -266,7 +266,7 @@ impl Turn<'_> {
         let gaps = self.reservation.gaps_beside(&mappings, &self.range);
         self.reservation.give_entries((taken.len() as u64 + gaps).saturating_sub(1));
         drop(mappings);
-        // What goes with the last handle goes outside the lock.
+        // The last handle is dropped outside the lock.
         drop(taken);
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 /// From this size on blocks have mappings of their own, bytes.
 pub(super) const MAP_FROM: u64 = 64 * 1024;
 
-/// What every block's start is aligned to, bytes: a cache line, and more than any vector load needs.
+/// The alignment of every block, bytes: a cache line, and more than any vector load needs.
 pub(crate) const ALIGNMENT: u64 = 64;
 
 /// Sizes of slots: powers of two.
@@ -39,7 +39,7 @@ struct Slab {
     slots: u32,
     /// Slots that were taken at any time: the first ones.
     begun: u32,
-    /// Those of them that are free, with room for all.
+    /// The free slots, with capacity for all.
     free: Vec<u32>,
     _range: Range,
 }
@@ -115,7 +115,7 @@ impl Class {
         self.slabs.insert(address, slab);
     }
 
-    /// Answers the slab if nothing needs it any more; one with room is kept.
+    /// Returns the slab if it is unused and not kept; one slab with room is kept.
     fn put(&mut self, address: usize, number: u32) -> Option<Slab> {
         let slab = self.slabs.get_mut(&address)?;
         slab.free.push(number);

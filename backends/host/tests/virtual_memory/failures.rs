@@ -6,7 +6,7 @@ use vrampool_host::{
     Backend, BackendError, Call, HostDevice, HostMemory, Placement, RegionMut, VirtualMemory,
 };
 
-/// What a pool does to grow by a page.
+/// Grows by a page, as a pool does.
 fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendError> {
     let physical = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device))?;
     device.map(reservation, PAGE, &physical)?;

@@ -316,7 +316,7 @@ fn thousands_of_handles_need_no_descriptor_each() {
 /// Says to the test program that it is the one with a limit.
 const LIMITED: &str = "VRAMPOOL_TEST_LIMITED_PROCESS";
 
-/// The system does not answer a process that makes a file larger than it may be, but ends the process.
+/// The system ends a process that makes a file larger than its limit; it returns no error.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let this = std::env::current_exe().expect("this program");
@@ -330,7 +330,7 @@ fn a_limit_on_the_size_of_files_is_an_error() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
 }
 
-/// What the process with a limit does; nothing in others.
+/// The process with a limit; returns at once in others.
 #[test]
 fn limited_process() {
     if std::env::var_os(LIMITED).is_none() {

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use vrampool_backend::spi::Grant;
 use vrampool_backend::{BackendError, fork};
 
-/// What kernels do with a buffer.
+/// The access of kernels to a buffer.
 pub(crate) const KERNEL: cl::cl_mem_flags =
     cl::CL_MEM_READ_WRITE | cl::CL_MEM_READ_ONLY | cl::CL_MEM_WRITE_ONLY;
 
@@ -98,7 +98,7 @@ impl Context {
             return Err(BackendError::invalid("bytes", "more than an address space has"));
         };
         let answer = |call, code| match code {
-            // Out of memory, or the answer of a context that is broken.
+            // Out of memory, or the result of a broken context.
             OUT_OF_RESOURCES if self.is_broken() => self.judged(Err(lost(call, code))),
             code => self.judged(check_allocation(call, code, bytes, free)),
         };
@@ -179,7 +179,7 @@ impl Allocation {
         self.shared.is_some() || self.host_side.lock().is_or_was_mapped()
     }
 
-    /// What the driver says that the buffer was made with.
+    /// Returns the flags that the driver reports for the buffer.
     pub(crate) fn flags(&self) -> Result<cl::cl_mem_flags, BackendError> {
         let turn = self.context.turn();
         let bytes = info("clGetMemObjectInfo", |size, place, written| {
@@ -258,7 +258,7 @@ impl Allocation {
         }
     }
 
-    /// Has the driver get the memory now, and answers what it says.
+    /// Makes the driver allocate the memory now, and returns its result.
     fn realise(&self) -> cl::cl_int {
         let (list, flags) = ([self.buffer.raw()], cl::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
         let (queue, none) = (self.context.transfer(), std::ptr::null());

@@ -272,7 +272,7 @@ impl RawEvent {
         }
     }
 
-    /// The status, and the code with which the driver answers.
+    /// The status, and the code that the driver returns.
     fn ask_status(&self) -> (cl::cl_int, cl::cl_int) {
         let (mut status, size) = (0, size_of::<cl::cl_int>());
         let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;

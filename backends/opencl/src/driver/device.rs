@@ -52,10 +52,9 @@ impl RawDevice {
     /// Every device of every platform, in the driver's order.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] without a platform or a device; else what the driver reports.
+    /// [`BackendError::Unavailable`] without a platform or a device; else errors of the driver.
     pub(crate) fn all(library: &'static Library) -> Result<Vec<Self>, BackendError> {
-        // PoCL 3.1 answers that it has no device when a second thread asks while the first question is
-        // answered.
+        // PoCL 3.1 reports that it has no device if a second thread lists devices during the first listing.
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock();
         let mut devices = Vec::new();
@@ -150,7 +149,7 @@ fn platforms(library: &'static Library) -> Result<Vec<Handle>, BackendError> {
     }
 }
 
-/// A list of the driver's, which answers `none` where it is empty.
+/// A list of the driver, which returns the code `none` for an empty one.
 fn listed(
     call: &'static str,
     none: cl::cl_int,

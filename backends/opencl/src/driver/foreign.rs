@@ -16,7 +16,7 @@ impl OpenClDevice {
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a library; [`BackendError::InvalidArgument`] when the context
-    /// does not have the device; else what the driver reports.
+    /// does not have the device; else errors of the driver.
     ///
     /// # Safety
     /// `context` and `device` are handles of what exists, of the library that this crate opens:
@@ -50,8 +50,7 @@ impl OpenClDevice {
     /// A queue that other code made, by its handle. It is kept alive by a count of this crate's own.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a queue of another context or device; else what the driver
-    /// reports.
+    /// [`BackendError::InvalidArgument`] for a queue of another context or device; else errors of the driver.
     ///
     /// # Safety
     /// `queue` is the handle of a command queue that exists.

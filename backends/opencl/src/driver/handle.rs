@@ -1,8 +1,8 @@
-//! What the driver calls its objects by.
+//! Handles of the driver's objects.
 
 use std::ffi::c_void;
 
-/// What the driver calls something by. A number, because any thread may pass it on.
+/// A handle of an object of the driver. A number, because any thread may pass it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(pub(super) usize);
 

@@ -1,6 +1,6 @@
 //! The driver's library, opened and looked up once, at run time.
 //!
-//! What is opened is the loader that finds the vendors' drivers. The functions of OpenCL 1.2 are looked up
+//! Opens the loader that finds the vendors' drivers. The functions of OpenCL 1.2 are looked up
 //! before any is called, so a library that lacks one is an error here and a panic nowhere. Those of 2.0 that
 //! share addresses with the host are called only for devices that say that they can.
 
@@ -169,7 +169,7 @@ impl Library {
     }
 }
 
-/// What the system says.
+/// Returns the system's message.
 fn reason(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -46,7 +46,7 @@ impl Program {
     /// Compiles `source` for `device`, with the options of `clBuildProgram`.
     ///
     /// # Errors
-    /// What the driver reports, with the compiler's log where it refuses the source.
+    /// Errors of the driver, with the compiler's log where it refuses the source.
     pub fn build(device: &OpenClDevice, source: &str, options: &CStr) -> Result<Self, BackendError> {
         fork::check()?;
         let context = device.core().context();
@@ -82,7 +82,7 @@ impl Program {
         }
     }
 
-    /// What the compiler said.
+    /// Returns the compiler's log.
     fn log(&self) -> String {
         let bytes = info("clGetProgramBuildInfo", |size, place, written| {
             // SAFETY: program and device are alive; the call writes at most `size` bytes to `place`, and one
@@ -107,7 +107,7 @@ impl Program {
     /// The kernel of this name, which keeps the program alive.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors of the driver.
     pub fn kernel(&self, name: &CStr) -> Result<Kernel, BackendError> {
         fork::check()?;
         let mut code = 0;
@@ -209,7 +209,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, or a grid without
-    /// items or with more than numbers have; else what the driver reports.
+    /// items or with more than numbers have; else errors of the driver.
     ///
     /// # Safety
     /// `arguments` are the kernel's parameters, and with them and `grid` it accesses memory only within the

@@ -32,7 +32,7 @@ impl TestKernels {
     /// The kernels, compiled for `device`.
     ///
     /// # Errors
-    /// What the driver reports, with the compiler's log where it refuses them.
+    /// Errors of the driver, with the compiler's log where it refuses them.
     pub fn load(device: &OpenClDevice) -> Result<Self, BackendError> {
         let most = device.info(cl::CL_DEVICE_MAX_WORK_GROUP_SIZE)?.max(1);
         let threads = THREADS.min(1 << most.ilog2());

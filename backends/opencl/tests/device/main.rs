@@ -1,4 +1,4 @@
-//! What a device of OpenCL does beyond conformance. Every test is skipped, and says so, where there is none.
+//! Behaviour of an OpenCL device beyond conformance. Without a device every test is skipped with a message.
 
 #[path = "../programs/mod.rs"]
 mod programs;

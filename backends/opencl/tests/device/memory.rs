@@ -124,7 +124,7 @@ fn a_devices_own_memory_is_not_mapped() {
     }
 }
 
-/// What a stager does, on memory that stays mapped where that helps: write, copy on a stream, write again
+/// The sequence of a stager, on memory that stays mapped where that helps: write, copy on a stream, write again
 /// when it is done.
 #[test]
 fn pinned_memory_is_written_and_copied_again_and_again() {

@@ -65,7 +65,7 @@ impl Setup {
         self.bytes(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
     }
 
-    /// What is around the values is as it was.
+    /// Checks that the bytes around the values are unchanged.
     fn read_bytes(&self, values: &Values) -> Vec<u8> {
         let mut bytes = crate::read(&self.device, &self.stream, &values.memory);
         let inside: Range<usize> = BEFORE as usize..(BEFORE + values.bytes) as usize;

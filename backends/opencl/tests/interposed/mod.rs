@@ -1,4 +1,4 @@
-//! A library that stands before the real one, and answers some calls itself.
+//! A library that is loaded before the real one, and replaces some calls.
 
 use std::path::PathBuf;
 use std::process::Command;

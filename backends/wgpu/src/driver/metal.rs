@@ -1,4 +1,4 @@
-//! What Metal has beyond wgpu's public API: how much memory the process may use, and uses.
+//! Figures of Metal beyond wgpu's public API: the memory that the process may use, and uses.
 
 use super::heap::Heap;
 use objc2_metal::MTLDevice as _;

@@ -1,4 +1,4 @@
-//! What wgpu holds, by its own counters, against what is live.
+//! Memory that wgpu holds, by its own counters, compared with live bytes.
 
 use crate::{fill, first_device, others, read};
 use fastrand::Rng;
@@ -7,7 +7,7 @@ use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::{Backend, Memory, Placement, RegionMut, WgpuDevice, WgpuStream, wgpu};
 
 const MIB: u64 = 1 << 20;
-/// What the documentation says that a device holds beyond what is live.
+/// The documented bound of held bytes beyond live ones.
 const MOST_DROPPED: u64 = 32 * MIB;
 /// As much as the staging of these tests takes: little is uploaded.
 const STAGING: u64 = 8 * MIB;
@@ -28,7 +28,7 @@ fn alone() -> Option<(WgpuDevice, WgpuStream)> {
     Some((device, stream))
 }
 
-/// What wgpu has from the driver, by the larger of its two counters. They differ by some bytes.
+/// The memory that wgpu has from the driver, by the larger of its two counters. They differ by some bytes.
 fn held(device: &WgpuDevice) -> u64 {
     let report = device.device().generate_allocator_report().expect("a report").total_allocated_bytes;
     let counter = device.device().get_internal_counters().hal.buffer_memory.read();

@@ -1,4 +1,4 @@
-//! What a device of wgpu's does beyond conformance. Every test is skipped, and says so, where there is none.
+//! Behaviour of a wgpu device beyond conformance. Without a device every test is skipped with a message.
 
 mod devices;
 mod events;

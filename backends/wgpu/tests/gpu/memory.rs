@@ -9,7 +9,7 @@ use vrampool_wgpu::{
     Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
 };
 
-/// Those that the device has.
+/// Returns the kinds of memory that the device has.
 fn kinds(device: &WgpuDevice) -> Vec<MemoryKind> {
     let vertices = WgpuMemory::DEFAULT_USAGES | BufferUsages::VERTEX | BufferUsages::UNIFORM;
     let mut kinds = vec![Placement::Device.into(), of_usages(Placement::Device, vertices)];
@@ -189,7 +189,7 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
         fill(&device, &stream, &held[0], 4);
         assert_eq!(read(&device, &stream, &held[0]), vec![4; BYTES as usize]);
         drop(held.pop());
-        // What is dropped counts until its work is known to be done.
+        // Dropped memory counts until its work is known to be complete.
         device.reclaim().expect("no fault");
         assert_eq!(device.memory_info().expect("memory info").free_bytes, BYTES);
         held.push(memory(&device));
@@ -225,7 +225,7 @@ fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
     assert_eq!(device.memory_info().expect("memory info").free_bytes, limit);
 }
 
-/// What wgpu has from the driver.
+/// The memory that wgpu has from the driver.
 fn taken(device: &WgpuDevice) -> u64 {
     device.device().generate_allocator_report().expect("a report").total_allocated_bytes
 }

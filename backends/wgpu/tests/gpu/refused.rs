@@ -1,4 +1,4 @@
-//! What a device refuses, as which error, and that nothing else is the worse for it.
+//! Calls that a device refuses, their errors, and that these have no other effect.
 
 use crate::{BYTES, can_map, fill, first_device, memory, of_usages, others, read};
 use vrampool_backend::AllocationRequest;

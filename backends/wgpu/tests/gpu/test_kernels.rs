@@ -9,7 +9,7 @@ use vrampool_wgpu::{
 };
 
 const SPACE: u64 = 4 << 20;
-/// What lies between operands.
+/// The byte between operands.
 const GUARD: u8 = 0xA5;
 
 /// All operands in one memory, each a few words behind the last, as an arena may put them.
@@ -99,7 +99,7 @@ fn a_pattern_is_found_whole_and_every_wrong_byte_is_counted() {
         assert_eq!(mismatches(seed), 0, "{bytes}");
         let wrong = pattern(9, bytes).iter().zip(&written).filter(|(one, other)| one != other).count();
         assert_eq!(mismatches(9), wrong as u64, "{bytes}");
-        // What lies behind the last byte, in its word, is as it was.
+        // The rest of the last word is unchanged.
         let end = Place { offset: place.offset, len: (bytes + 8).next_multiple_of(4) };
         assert!(setup.bytes(end)[bytes as usize..][..8].iter().all(|&byte| byte == GUARD), "{bytes}");
     }

@@ -27,7 +27,7 @@ pub struct Attaching<'a, B: Backend> {
     change: Option<Change<B>>,
     /// Unneeded parts of the range, held, that become gaps.
     gaps: Vec<BlockId>,
-    /// Indices of the pieces that get new memory, and then of those that have it.
+    /// Indices of the pieces that need new memory; while memory is taken, of the pieces that have it.
     new: Vec<usize>,
     /// Grant of their bytes.
     grant: Option<Grant>,
@@ -97,7 +97,7 @@ impl<B: Backend> Attaching<'_, B> {
         bytes
     }
 
-    /// Takes memory for all planned pieces, and maps everything.
+    /// Allocates memory for all planned pieces, and maps all pieces.
     fn map(&mut self) -> Result<(), Error> {
         let (core, Some(change)) = (self.core, &mut self.change) else { return Ok(()) };
         let planned = std::mem::take(&mut self.new);

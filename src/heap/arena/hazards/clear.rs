@@ -11,7 +11,7 @@ use vrampool_backend::{Backend, Stream, StreamId};
 /// Streams that a request must not wait for.
 #[derive(Debug)]
 pub(in crate::heap::arena) enum Refused {
-    /// Those of captures, for an uncaptured stream: neither waits for the other.
+    /// Captured streams, for an uncaptured stream: neither waits for the other.
     Captured(SmallVec<[StreamId; 4]>),
     /// All streams: memory must need no wait.
     All,
@@ -74,7 +74,7 @@ impl<B: Backend> State<B> {
         refused: &Refused,
     ) -> Result<Growth, ArenaError> {
         let clear = self.clear_parts(stream, refused);
-        // What the stream itself freed serves it.
+        // Memory that the stream itself freed serves it.
         let others = self.uses.ticks.free_in_flight_of_others(stream.id());
         let needed = self.engine.used().saturating_add(others).saturating_add(bytes);
         let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };

@@ -14,7 +14,7 @@ use crate::streams::happens_before::StreamOrder;
 use smallvec::SmallVec;
 use vrampool_backend::{Backend, Stream};
 
-/// Most free blocks to examine for a place without a wait, and most parts of them in the way.
+/// Most free blocks to examine for a place without a wait, and most parts to skip.
 const ROOMS: usize = 256;
 
 /// Most free blocks to examine for the earliest wait, and most parts of them.

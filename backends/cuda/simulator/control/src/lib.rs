@@ -181,7 +181,7 @@ impl Simulator {
         ExpectedReports { simulator: self, _alone: alone }
     }
 
-    /// What exists and was not released, a line for each kind.
+    /// Objects that were not released, a line for each kind.
     #[must_use]
     pub fn leaks(&self) -> Vec<String> {
         let (count, text) = self.lines("simulator_leaks");

@@ -1,4 +1,4 @@
-//! What tests ask of the simulator beyond what a driver offers. No driver has functions of these names.
+//! Functions of the simulator for tests. No driver has functions of these names.
 
 use crate::boundary::{exports, put, put_optional, put_text, text};
 use crate::code::Code;

@@ -200,7 +200,7 @@ exports! {
     }
 }
 
-/// What is known of a pointer.
+/// The attributes of a pointer.
 struct Described {
     source: Source,
     backing: u64,

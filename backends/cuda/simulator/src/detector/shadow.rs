@@ -12,7 +12,7 @@ pub(crate) struct Span {
     pub(crate) write: bool,
 }
 
-/// What touched some bytes.
+/// An access to some bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) point: Point,

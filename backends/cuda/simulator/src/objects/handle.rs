@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// What a handle names, by the simulator's own numbers, which never come again.
+/// The object of a handle, by the simulator's own numbers, which are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Object {
     Context(u64),
@@ -23,7 +23,7 @@ const STEP: usize = 0x40;
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     objects: HashMap<usize, Object>,
-    /// What handles named whose object was destroyed.
+    /// The former objects of handles, after the objects were destroyed.
     dead: HashMap<usize, Object>,
     made: usize,
     /// Handles of destroyed streams, to be used again.
@@ -58,7 +58,7 @@ impl Handles {
         Some(object)
     }
 
-    /// What a handle names.
+    /// Returns the object of a handle.
     ///
     /// # Errors
     /// `INVALID_HANDLE`; the object that it named before, if that was destroyed.

@@ -60,8 +60,8 @@ impl Memory {
         (address - start < area.bytes().max(1)).then_some((start, area))
     }
 
-    /// What a range of addresses is of physical memory. Memory of the host that is not the driver's is
-    /// nothing.
+    /// Returns the physical memory of a range of addresses; empty for memory of the host that the driver does
+    /// not know.
     pub(crate) fn spans(&self, range: Range) -> Vec<Span> {
         match self.area(range.address) {
             None => Vec::new(),

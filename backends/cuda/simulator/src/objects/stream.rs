@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     pub(crate) is_scheduled: bool,
     /// Gates that are closed: nothing of it runs.
     pub(crate) gates: u32,
-    /// What is ordered before its next operation.
+    /// The clock of operations that are ordered before its next one.
     pub(crate) clock: Clock,
     /// Streams whose first operation waits for this one.
     pub(crate) waiters: Vec<u64>,

@@ -1,4 +1,4 @@
-//! What an operation does: fills, copies, kernels, host functions, and whole graphs of them.
+//! Work of operations: fills, copies, kernels, host functions, and whole graphs of them.
 
 use crate::detector::{Clock, Point, Site};
 use crate::kernels::{Kernel, Range};
@@ -54,7 +54,7 @@ impl Work {
         matches!(self, Self::Nothing | Self::Mark { .. })
     }
 
-    /// What it reads and writes, without a graph's nodes.
+    /// Returns the ranges that it reads and writes, without a graph's nodes.
     pub(crate) fn ranges(&self) -> Vec<Range> {
         let range = |address, bytes, write| Range { address, bytes, write, host: false };
         match self {

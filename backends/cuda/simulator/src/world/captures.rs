@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 
 thread_local! {
-    /// What this thread lets captures forbid it.
+    /// The calls that captures may forbid this thread.
     static MODE: Cell<c_int> = const { Cell::new(Mode::Global as c_int) };
 }
 

@@ -1,4 +1,4 @@
-//! What devices can do, and accounts of their memory.
+//! Attributes of devices, and accounts of their memory.
 
 use super::World;
 use crate::code::{Answer, Code};

@@ -7,7 +7,7 @@ use crate::objects::memory::{Allocation, Area, Source};
 use crate::pages::{map_anonymous, unmap};
 use parking_lot::MutexGuard;
 
-/// What addresses begin at, and are taken in, multiples of.
+/// The alignment and granularity of addresses.
 const PAGE: u64 = 4096;
 
 impl World {

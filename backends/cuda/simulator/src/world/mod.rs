@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// The call that is at work.
     pub(crate) site: Site,
-    /// What the host has seen complete.
+    /// The clock of operations that the host has seen complete.
     pub(crate) seen: Clock,
     pub(crate) shadow: Shadow,
     pub(crate) reports: Vec<String>,
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// What exists and is not released: a line for each kind.
+    /// Returns the objects that were not released: a line for each kind.
     pub(crate) fn leaks(&self) -> Vec<String> {
         let mut leaks = self.memory.leaks();
         let mut add = |count: usize, name: &str| {

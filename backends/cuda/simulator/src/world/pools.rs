@@ -134,7 +134,7 @@ impl World {
         let context =
             self.devices.get(device).and_then(|device| device.primary).ok_or(Code::INVALID_CONTEXT)?;
         let address = match self.allocate(context, size, Source::Chunk(pool)) {
-            // What does not fit as a whole chunk may fit by itself.
+            // Bytes that do not fit as a whole chunk may fit by themselves.
             Err(Code::OUT_OF_MEMORY) => self.allocate(context, bytes, Source::Chunk(pool))?,
             other => other?,
         };

@@ -124,8 +124,8 @@ impl World {
         self.streams.get(&stream).is_none_or(|stream| stream.done >= number)
     }
 
-    /// What is pending in a stream now: the last operation of each stream that it stands for, and what they
-    /// are ordered after. The null stream stands for all that it is ordered with.
+    /// Returns the pending work of a stream: the last operation of each stream that it stands for, and their
+    /// clock. The null stream stands for all streams that it is ordered with.
     pub(crate) fn goals(&mut self, number: u64) -> Answer<(Vec<(u64, u64)>, Clock)> {
         let stream = self.stream(number)?;
         let (context, mut goals, mut clock) =

@@ -173,7 +173,7 @@ impl World {
 fn reserve_anywhere(bytes: u64, more: u64, align: u64) -> Answer<u64> {
     let start = map_anonymous(more, false).ok_or(Code::OUT_OF_MEMORY)?;
     let address = start.next_multiple_of(align);
-    // What is before and behind goes back, so that a program's own limits count what it asked for.
+    // Addresses before and behind the range are released, so that a process's limits count the requested bytes.
     if address > start {
         unmap(start, address - start);
     }

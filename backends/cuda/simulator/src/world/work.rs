@@ -123,7 +123,7 @@ impl World {
             clocks.push((clock, own));
         }
         self.site = launch;
-        // What comes after the launch comes after all nodes.
+        // Later operations are ordered after all nodes.
         if let Some(stream) = self.streams.get_mut(&point.stream) {
             stream.clock.join(&ends);
         }

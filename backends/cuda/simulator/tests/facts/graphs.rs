@@ -5,7 +5,7 @@ use crate::fact::{Fact, Scene, Stop, fact};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
 
-/// What a stream captures, instantiated.
+/// Captures work of a stream and instantiates the graph.
 fn program(d: &Scene, flags: u64, record: impl FnOnce(usize) -> Result<(), Stop>) -> Result<usize, Stop> {
     let (stream, mut graph, mut program) = (d.stream(NON_BLOCKING)?, 0, 0);
     d.must("begin", d.cuStreamBeginCapture_v2(stream, 2))?;

@@ -179,7 +179,7 @@ impl<S: Stream> UseMap<S> {
         }
         let (ids, tick) = (uses.ids(), self.ticks.now());
         let collect = |uses: Uses<S>| {
-            // None of the new streams' handles is the last.
+            // The new streams' handles are not the last ones.
             uses.each(|user| {
                 if !ids.contains(&user.id()) {
                     add(&mut dropped, user);
@@ -322,7 +322,7 @@ impl<S: Stream> UseMap<S> {
         self.recent = Default::default();
         let Self { parts, ticks, .. } = self;
         parts.cut(&range, |Part { uses, tick, .. }| {
-            // None of the dropped handles is the last: the lists have others.
+            // The dropped handles are not the last ones: the lists have others.
             uses.each(|user| {
                 add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, user)
             });

@@ -67,7 +67,7 @@ impl<B: Backend> Backing<B> {
     /// Frees everything except unmapped parts.
     ///
     /// # Errors
-    /// None is expected, because there were more records before.
+    /// No error is expected, because there were more records before.
     pub(crate) fn reset(&mut self, engine: &mut Arena) -> Result<(), ArenaError> {
         let gaps: Vec<_> = self.gaps.drain(..).map(|gap| engine.extent(gap)).collect();
         engine.reset();

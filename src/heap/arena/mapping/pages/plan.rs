@@ -39,7 +39,7 @@ pub(crate) enum Budget {
     Free,
     /// An allocation was refused: request as little as possible.
     Frugal,
-    /// That was refused too.
+    /// The frugal allocation was refused, too.
     Exhausted,
 }
 
