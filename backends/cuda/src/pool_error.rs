@@ -2,7 +2,7 @@
 
 use vrampool_backend::BackendError;
 
-/// Why a driver's pool gave no memory. Nothing has changed.
+/// An error of an allocation from a driver's pool. The pool is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverPoolError {
@@ -65,7 +65,7 @@ impl DriverPoolError {
     }
 }
 
-/// In the contract's words, without the pool's own figures.
+/// Converts to the contract's error, without the pool's own figures.
 impl From<DriverPoolError> for BackendError {
     fn from(error: DriverPoolError) -> Self {
         match error {

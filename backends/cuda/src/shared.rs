@@ -18,11 +18,11 @@ pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
     pub(crate) listed: CudaListing,
-    /// Whether the host may touch managed memory while the device works.
+    /// Whether the host may access managed memory while the device works.
     pub(crate) concurrent_managed_access: bool,
     pub(crate) events: EventCache,
     streams: Arc<StreamTable>,
-    /// On a device with virtual memory.
+    /// Creates physical memory, on a device with virtual memory.
     maker: Option<PhysicalMaker>,
     pub(crate) context: Context,
 }
@@ -48,7 +48,7 @@ impl DeviceCore {
         &self.streams
     }
 
-    /// How physical memory is made, on a device with virtual memory.
+    /// Returns the maker of physical memory, on a device with virtual memory.
     pub(crate) fn maker(&self) -> Option<&PhysicalMaker> {
         self.maker.as_ref()
     }
@@ -78,7 +78,7 @@ impl DeviceCore {
         properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
         let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
         properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
-        // A device has one primary context at a time, and may have others, which differ by their address.
+        // A device has at most one primary context. Its other contexts are distinguished by their address.
         let key = if context.cudarc().is_primary() {
             u128::from_be_bytes(listed.uuid.0)
         } else {

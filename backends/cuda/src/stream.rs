@@ -10,9 +10,9 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, argumen
 /// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
 /// [`create_stream`](vrampool_backend::Backend::create_stream), or a wrapped one.
 ///
-/// Wrapping one stream twice gives handles to one stream, with one id. A handle may come back as another
-/// stream's; that it is still the same one is known by the number that the driver gives a stream and never uses
-/// again. While a stream is captured that number cannot be asked for, and its handle is believed.
+/// Wrapping one stream twice returns handles to one stream, with one id. The driver may reuse a destroyed stream's
+/// handle for a new stream; the two are distinguished by the driver's stream number, which is never reused. While a
+/// stream is captured, its number cannot be read, and its handle is taken as its identity.
 #[derive(Debug, Clone)]
 pub struct CudaStream {
     inner: Arc<Inner>,
@@ -35,16 +35,15 @@ impl CudaStream {
         Ok(Self { inner: Arc::new(Inner { core, device: device.clone() }) })
     }
 
-    /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this
-    /// handle, that of whichever thread uses it.
+    /// Returns the stream of `cudarc`, for launches and libraries. The handle of a per-thread default stream means the
+    /// default stream of the thread that uses it.
     #[must_use]
     pub fn cudarc(&self) -> &Arc<cudarc::driver::CudaStream> {
         self.queue().cudarc()
     }
 
-    /// Lets a stream go that other code is about to destroy: waits for its work and never uses its handle
-    /// again. Memory that was last used on it is found again without a wait; new work on it is refused as an
-    /// invalid argument.
+    /// Retires a stream that other code is about to destroy: waits for its work and never uses its handle again. Memory
+    /// that was last used on it is reused without a wait. New work on it is refused as an invalid argument.
     ///
     /// For streams wrapped [by their raw handle](crate::CudaDevice::wrap_raw_stream). Others are kept alive.
     ///
@@ -75,7 +74,7 @@ impl CudaStream {
         &self.inner.device
     }
 
-    /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
+    /// Refuses regions of other streams and devices, and a written region that overlaps the read one.
     pub(crate) fn check_regions(
         &self,
         read: Option<&Region<'_, CudaMemory>>,

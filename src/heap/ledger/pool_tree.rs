@@ -313,7 +313,7 @@ impl PoolCore {
         self.spare(usize::MAX, Asked::default()).into_iter().map(|(pool, _)| pool).collect()
     }
 
-    /// The pools below it.
+    /// Returns the pools below this one.
     pub(crate) fn descendants(&self) -> Vec<Arc<Self>> {
         // Relaxed: a thread that has a child's handle sees this store, too.
         if !self.has_children.load(Relaxed) {

@@ -127,7 +127,7 @@ pub(crate) fn know(key: Key, requested: u64, pool: &PoolCore, stream: StreamId) 
     });
 }
 
-/// This thread has no entry for a key.
+/// Removes all entries of this thread.
 pub(crate) fn forget_known() {
     with_local(|local| local.into_iter().for_each(|local| local.known.clear()));
 }

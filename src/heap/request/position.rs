@@ -66,7 +66,7 @@ impl<'a> Position<'a> {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// The time until then.
+    /// Returns the remaining time.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }

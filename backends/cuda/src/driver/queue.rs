@@ -1,4 +1,4 @@
-//! Streams as the driver has them.
+//! Streams of the driver.
 
 use super::context::Current;
 use crate::error::NOT_READY;
@@ -12,7 +12,7 @@ use vrampool_backend::BackendError;
 pub(super) const LEGACY_HANDLE: usize = 1;
 pub(super) const PER_THREAD_HANDLE: usize = 2;
 
-/// A stream, kept alive, as the driver's calls are to name it.
+/// A stream, kept alive, with the handle for the driver's calls.
 #[derive(Debug)]
 pub(crate) struct Queue {
     stream: Arc<CudaStream>,
@@ -44,7 +44,7 @@ impl Queue {
     /// The name, unique among existing streams: the handle, and the thread of a per-thread default stream.
     pub(crate) fn name(&self) -> QueueName {
         let handle = self.stream.cu_stream() as usize;
-        // Both mean the context's default stream.
+        // Both handles mean the context's default stream.
         QueueName { handle: if handle == LEGACY_HANDLE { 0 } else { handle }, thread: self.thread }
     }
 
@@ -54,8 +54,7 @@ impl Queue {
     }
 
     pub(crate) fn retire(&self) {
-        // Release: pairs with the acquire in `is_retired`; what the caller does next, destroying the stream,
-        // comes after.
+        // Release: pairs with the acquire in `is_retired`; the caller destroys the stream after this store.
         self.retired.store(true, Ordering::Release);
     }
 
@@ -70,9 +69,8 @@ impl Queue {
         }
     }
 
-    /// The stream's handle; an error once it is retired. On a thread where a per-thread handle would mean
-    /// another stream, the context's default stream: it is ordered after and before that one's work, as it is
-    /// with every stream that is not non-blocking.
+    /// Returns the stream's handle, or an error once the stream is retired. On another thread than that of a per-thread
+    /// default stream, returns the context's default stream, which is ordered with all blocking streams.
     pub(super) fn handle(&self) -> Result<sys::CUstream, BackendError> {
         self.check_not_retired()?;
         if self.is_of_another_thread() {
@@ -85,7 +83,7 @@ impl Queue {
 impl Current<'_> {
     pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
         let stream = queue.handle()?;
-        // A capture of another stream forbids it otherwise, and would fail by it.
+        // Without the relaxed mode, a capture of another stream forbids the call, and fails because of it.
         let _relaxed = self.relaxed();
         // SAFETY: the queue keeps its stream alive.
         let code = unsafe { (self.context.library.cuStreamSynchronize)(stream) };
@@ -107,7 +105,7 @@ impl Current<'_> {
         if self.is_capturing(queue)? {
             return Ok(false);
         }
-        // A capture of another stream forbids it otherwise, and would fail by it.
+        // Without the relaxed mode, a capture of another stream forbids the call, and fails because of it.
         let _relaxed = self.relaxed();
         // SAFETY: the queue keeps its stream alive.
         let code = unsafe { (self.context.library.cuStreamQuery)(queue.handle()?) };

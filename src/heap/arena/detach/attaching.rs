@@ -29,7 +29,7 @@ pub struct Attaching<'a, B: Backend> {
     gaps: Vec<BlockId>,
     /// Indices of the pieces that need new memory; while memory is taken, of the pieces that have it.
     new: Vec<usize>,
-    /// Grant of their bytes.
+    /// The grant of the bytes of these pieces.
     grant: Option<Grant>,
 }
 

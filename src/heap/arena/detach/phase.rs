@@ -18,7 +18,7 @@ pub(crate) enum Phase<B: Backend> {
 /// An arena without its physical memory.
 #[derive(Debug)]
 pub(crate) struct Detached<B: Backend> {
-    /// By offset.
+    /// The pieces, in order of offset.
     pub(super) pieces: Vec<DetachedPiece>,
     /// The range, and the stitched ranges that buffers use.
     pub(super) views: Vec<View<Weak<B::Memory>>>,

@@ -23,7 +23,7 @@ const PARTS: usize = 64;
 /// As [`ROOMS`], for a place that the stream itself used.
 const OWN: usize = 24;
 
-/// Later than any tick.
+/// A value greater than any tick.
 const NOW: u64 = u64::MAX;
 
 impl<B: Backend> State<B> {
