@@ -28,7 +28,7 @@ const WORKSPACE: u64 = 1024;
 /// How long a request waits for memory of others.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What requests share.
+/// The common state of requests.
 #[derive(Clone)]
 pub(crate) struct Server {
     /// The pool of all requests.

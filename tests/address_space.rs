@@ -57,7 +57,7 @@ fn a_full_address_space_is_out_of_memory_until_something_is_freed() {
     assert!(refused.is_out_of_memory(), "{refused:?}");
     let refused = builder().build().expect_err("there are no addresses");
     assert!(refused.is_out_of_memory(), "{refused:?}");
-    // What needs none goes on.
+    // Requests that need no addresses succeed.
     let block = pool.allocate(16 * PAGE, &stream).expect("it has addresses of its own");
     drop(others);
     drop(arena.allocate(16 * PAGE, &stream).expect("there are addresses again"));

@@ -45,7 +45,7 @@ fn errors_of_pools_and_arenas_name_a_cause_once() {
     }
 }
 
-/// What several pools have together refuses as a limit, with its name, and not as a full or fragmented device.
+/// A common limit of several pools is reported as a limit, with its name, not as a full or fragmented device.
 #[test]
 fn a_refusal_names_what_refused() {
     let device = HostDevice::builder().memory_limit(1 << 30).build();

@@ -1,4 +1,4 @@
-//! What a graph uses is no other owner's while the graph lives, and a capture makes no call that is forbidden.
+//! Memory of a graph has no other owner while the graph lives, and a capture makes no forbidden call.
 
 use proptest::prelude::*;
 use vrampool::host::HostDevice;
@@ -91,7 +91,7 @@ fn a_child_finds_blocks_again_that_a_class_borrowed_from_a_larger_one() {
     assert_eq!((stats.live_bytes, stats.requested_bytes), (0, 0));
 }
 
-/// What a child has, in lists, and what its pool says of the same bytes.
+/// A model of a child, in lists, and its pool's statistics of the same bytes.
 #[derive(Default)]
 struct Twin {
     /// Address and class of idle blocks, the last freed last.

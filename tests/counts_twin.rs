@@ -66,7 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the callers of one pool saw.
+/// The results that the callers of one pool saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
     served: u64,
@@ -112,7 +112,7 @@ impl Seen {
     }
 }
 
-/// What is true whenever one looks.
+/// Checks invariants that hold at every moment.
 fn check(stats: &PoolStats) {
     assert!(stats.live_bytes + stats.idle_bytes == stats.held_bytes, "{stats:?}");
     assert!(stats.held_bytes + stats.in_transit_bytes <= LIMIT, "{stats:?}");
@@ -147,7 +147,7 @@ fn counts(stats: &PoolStats) -> Vec<FigureValue> {
     counts.map(|(_, value)| value).chain([FigureValue::Number(stats.driver_calls())]).collect()
 }
 
-/// What is true when nothing else works.
+/// Checks invariants that hold while no thread works.
 fn check_quiet(stats: &PoolStats, is_closed: bool, seen: &Seen, live: &[&Buffer<Device>]) {
     check(stats);
     let failed = &stats.failed;

@@ -9,8 +9,8 @@ use vrampool_test_support::{require, streams};
 
 const BYTES: u64 = 64 << 10;
 
-/// What is idle on the stream is served. A wait for another stream, and the driver's memory, are refused, and
-/// the capture ends well all the same.
+/// Idle memory of the stream is served. A wait for another stream, and new memory of the driver, are refused,
+/// and the capture still succeeds.
 fn a_plain_pool_spoils_no_capture(device: &CudaDevice, pool: &Pool<CudaDevice>, stream: &CudaStream) {
     let source = pool.source();
     let other = device.create_stream().expect("a stream");

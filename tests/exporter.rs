@@ -1,5 +1,5 @@
-//! What an exporter takes of a process that has little, and of one that nothing scrapes. The process runs this
-//! program again, and does what this one asks by lines.
+//! Resources of an exporter in a process with few of them, and in a process that is not scraped. The process runs
+//! this program again, and executes commands, one a line.
 #![cfg(all(feature = "prometheus", target_os = "linux"))]
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -83,7 +83,7 @@ fn serve() {
     for line in std::io::stdin().lines() {
         match line.expect("text").as_str() {
             "open one" => println!("{}", File::open("/dev/null").is_ok()),
-            // Those of this process are used up.
+            // Uses up the files of this process.
             "open all" => {
                 all.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
                 println!("{}", all.len());

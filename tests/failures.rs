@@ -1,4 +1,4 @@
-//! What fails is counted once, by its cause, with its time; and a device that is lost is seen, whatever hits.
+//! Each failure is counted once, by its cause, with its time; and a lost device is reported while requests hit.
 #![cfg(feature = "host")]
 
 use std::thread;

@@ -84,7 +84,7 @@ fn whatever_maps_memory_counts_for_the_peak_of_what_is_reserved() {
     assert_eq!(pool.stats().peak.reserved_bytes, 0, "what was before the pool is not its peak");
 }
 
-/// What must be true of every look at a pool that can have `bound` bytes.
+/// Checks invariants of the statistics of a pool with at most `bound` bytes.
 fn check(stats: &PoolStats, bound: u64) {
     let now =
         [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes, stats.reserved_bytes];

@@ -11,7 +11,7 @@ use vrampool::{Backend, Buffer, Error, Placement, Pool, SizeClasses, Source};
 
 const KIB: u64 = 1024;
 
-/// What a hook was called with.
+/// A call of a hook.
 #[derive(Debug, Clone, Copy)]
 struct Noted {
     thread: ThreadId,

@@ -192,7 +192,7 @@ fn an_arena_that_is_full_leaves_the_pool_whole() {
     assert_eq!((stats.live_buffers, stats.held_bytes, stats.source.allocations), (0, 0, stats.source.frees));
 }
 
-/// What a history leaves in the figures, but for what only an arena has.
+/// Returns the figures after a history, without those that only an arena has.
 fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<PoolStats> {
     let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");

@@ -18,7 +18,7 @@ use vrampool::{Backend, BackendError, Buffer, Error, Pool, Region, RegionMut, Si
 
 const BYTES: u64 = 4096;
 
-/// What is left of a region in the end.
+/// A part of a region.
 enum Part<'a> {
     Read(Region<'a, HostMemory>),
     Write(RegionMut<'a, HostMemory>),

@@ -274,7 +274,7 @@ fn a_limit_of_ones_own_takes_nothing_from_others() {
     assert_eq!(hoarder.stats().idle_bytes, 16 * MIB);
 }
 
-/// What other memory of the device takes.
+/// Memory of the device in other use.
 #[test]
 fn memory_that_is_not_of_a_pool() {
     let (device, stream) = scene(64 * MIB);

@@ -26,7 +26,7 @@ fn effective<B: Backend>(pool: &Pool<B>, name: &str) -> (String, Origin) {
     (of.text.clone(), of.origin)
 }
 
-/// What else a pool needs for a setting to be valid.
+/// Returns a builder with the other settings that a valid value of a setting needs.
 fn builder(name: &str) -> PoolBuilder<HostDevice> {
     let builder = Pool::builder(&device());
     if ["initial", "source"].contains(&name) { builder.source(Source::Virtual) } else { builder }

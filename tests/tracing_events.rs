@@ -69,7 +69,7 @@ impl Subscriber for Collector {
     fn exit(&self, _: &Id) {}
 }
 
-/// What logs a few messages.
+/// Makes an arena, which logs a few messages.
 fn arena(device: &HostDevice) {
     drop(DeviceArena::builder(device).limit(1 << 20).build().expect("an arena"));
 }

@@ -133,7 +133,7 @@ fn commands_of_the_programs_own_come_after_what_was_enqueued() {
     }
 }
 
-/// What commands of the program's own read.
+/// Returns the bytes that the program's own commands read.
 fn own_copy(device: &WgpuDevice, from: &wgpu::Buffer, offset: u64) -> Vec<u8> {
     let (queue, device) = (device.queue(), device.device());
     let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;

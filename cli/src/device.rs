@@ -54,7 +54,7 @@ device_of!(OpenClDevice, opencl::TestKernels);
 #[cfg(feature = "wgpu")]
 device_of!(WgpuDevice, wgpu::TestKernels);
 
-/// What to do, on a device of whatever type.
+/// An operation on a device of any type.
 pub(crate) trait Run {
     type Output;
 

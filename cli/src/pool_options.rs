@@ -119,7 +119,8 @@ type Parsed = (Settings, Option<PathBuf>);
 /// How a setting is read from a file.
 type Reader = fn(&Path, &mut Settings) -> Result<(), Box<dyn Error>>;
 
-/// What precedes a file that a setting is read from, and how it is; empty for settings that are in no file.
+/// Returns the prefix of a setting's file in its text, and the reader of the file. The prefix is empty for settings
+/// without a file.
 fn file_of(setting: &str) -> (&'static str, Reader) {
     match setting {
         "size_classes" => ("fitted:", |path, settings| {

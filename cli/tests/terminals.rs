@@ -1,4 +1,4 @@
-//! What the program prints fits narrow and wide terminals, pipes and plain ASCII; standard input is a file like others.
+//! The program's output fits narrow and wide terminals, pipes and plain ASCII; standard input is a file like others.
 
 use std::fs::File;
 use std::process::{Command, Stdio};

@@ -72,7 +72,7 @@ device_of!(vrampool::opencl::OpenClDevice, OpenClKernels);
 #[cfg(feature = "wgpu")]
 device_of!(vrampool::wgpu::WgpuDevice, WgpuKernels);
 
-/// What to do, on a device of whatever type.
+/// An operation on a device of any type.
 pub(crate) trait Run {
     type Output;
 

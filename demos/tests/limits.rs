@@ -1,11 +1,11 @@
-//! What the program says where a limit of the process leaves it no memory: what was asked for, and what to do.
+//! Errors of the program if a limit of the process leaves it no memory: the request, and the action to take.
 #![cfg(target_os = "linux")]
 
 use std::process::{Command, Output};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
 
-/// What the program does behind a command of the shell's.
+/// Runs the program after a command of the shell.
 fn output(limit: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_vrampool-demos")]);

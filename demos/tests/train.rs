@@ -37,7 +37,7 @@ fn train(arguments: &[&str], environment: &[(&str, &str)]) -> Value {
     serde_json::from_str(text.lines().last().expect("a last line")).expect("the last line is JSON")
 }
 
-/// What a run that fails says.
+/// Returns the message of a run that fails.
 fn failure(arguments: &[&str], environment: &[(&str, &str)], code: i32) -> String {
     let output = vrampool(&[&["train"], arguments].concat(), environment);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

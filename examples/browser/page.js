@@ -9,7 +9,7 @@ const TINTS = { [COLOURS.live]: "#cfdff0", [COLOURS.idle]: "#f9e7cc" };
 
 const find = (selector, within = document) => within.querySelector(selector);
 
-// What a script that drives the page reads.
+// The state that a script that drives the page reads.
 const state = { status: "loading", checked: false, runs: {} };
 window.vrampool = state;
 

@@ -94,7 +94,7 @@ fn an_allocation_that_blocks_delays_no_request_beyond_its_timeout() -> Answer {
         let failed = pool.stats().failed;
         assert_eq!((failed.by_timeout, pool.waiting_requests()), (failed.total(), 0), "{timeout:?}");
         drop(open);
-        // What comes later serves later requests.
+        // Memory that arrives later serves later requests.
         until(|| pool.stats().idle_bytes == 512 * KIB);
         drop(pool.allocate_timeout(512 * KIB, &stream, timeout)?);
         assert_eq!((device.allocations(), pool.stats().served.by_bucket), (1, 1));

@@ -21,7 +21,7 @@ fn exact(device: &HostDevice, limit: Option<u64>) -> Result<Pool<HostDevice>, Er
     Pool::builder(device).limit(limit).size_classes(SizeClasses::EXACT).build()
 }
 
-/// What a thread keeps is missing to an earlier request, once the thread itself waits.
+/// Memory that a thread keeps is released to an earlier request once the thread itself waits.
 #[test]
 fn a_waiting_thread_keeps_no_memory() -> Answer {
     let (_, pool, stream) = pool_of(1, 1 << 20)?;

@@ -76,8 +76,8 @@ proptest! {
         prop_assert!(scene.device.peak() <= caps.limit);
     }
 
-    /// What a thread keeps to itself changes nothing that can be seen, where no cap is reached: but for the
-    /// peak of what is cached, which counts what was leased.
+    /// Idle blocks of a thread change no figure while no cap is reached, except the peak of cached bytes, which
+    /// includes leased slots.
     #[test]
     fn one_threads_magazines_and_the_twin_agree(
         classes in classes(),

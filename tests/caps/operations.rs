@@ -80,7 +80,7 @@ pub(super) fn classes() -> impl Strategy<Value = SizeClasses> {
     ]
 }
 
-/// What each thread may keep to itself.
+/// The bytes that each thread may keep.
 pub(super) fn magazine_bytes() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..8 * KIB, 0..300 * KIB, Just(1 << 30)]
 }
@@ -92,7 +92,7 @@ pub(super) struct Scene {
     pub(super) caps: Caps,
 }
 
-/// Those that the host device has on this system.
+/// Returns the sources of the host device on this system.
 pub(super) fn sources() -> Vec<Source> {
     let has_virtual_memory = has_virtual_memory(&HostDevice::builder().memory_limit(1).build());
     Source::ALL.iter().copied().filter(|&source| has_virtual_memory || source != Source::Virtual).collect()
@@ -114,7 +114,7 @@ pub(super) fn scene_on(source: Source, classes: SizeClasses, caps: Caps, magazin
     Scene { device, streams, pool, caps }
 }
 
-/// What must be true of every look at the pool.
+/// Checks invariants of a pool's statistics.
 pub(super) fn check(stats: &PoolStats, caps: &Caps, exact: bool) {
     assert!(stats.idle_bytes <= caps.max_cached, "{stats:?}");
     assert!(stats.peak.idle_bytes <= caps.max_cached, "{stats:?}");
@@ -216,7 +216,7 @@ pub(super) fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_c
         Some(arena) if arena.is_growing() => assert_eq!(scene.device.taken(), arena.reserved_bytes()),
         Some(_) => {}
     }
-    // What is still to fail would keep physical memory.
+    // Pending faults would keep physical memory.
     scene.device.inner().faults().clear();
     scene.pool.trim().expect("a trim");
     assert_eq!(scene.pool.stats().held_bytes, 0);

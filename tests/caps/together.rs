@@ -12,13 +12,13 @@ use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
-/// What the rules say of a pool and those below it, in lists, one request at a time.
+/// A model of a pool and the pools below it, in lists, one request at a time.
 struct Twin {
     caps: Caps,
     pools: Vec<Own>,
 }
 
-/// What one of them has.
+/// The state of one pool.
 #[derive(Clone, Default)]
 struct Own {
     live: u64,

@@ -35,13 +35,13 @@ impl Scene {
         self.pool.allocate(kib * KIB, &self.streams[stream]).expect("memory")
     }
 
-    /// What the device was asked for so far.
+    /// Returns the counts of the device's calls.
     fn calls(&self) -> [u64; 4] {
         let waits = self.pool.stats().stream_waits;
         [self.device.allocations(), self.device.frees(), self.device.forbidden(), waits]
     }
 
-    /// What a request that must be refused would have taken; and that it changed nothing but the counts.
+    /// Makes a request that must be refused, and checks that only counts change. Returns the forbidden operation.
     fn refused(&self, kib: u64, stream: usize) -> Forbidden {
         let (calls, before) = (self.calls(), self.pool.stats());
         let refused = self.pool.allocate(kib * KIB, &self.streams[stream]).expect_err("it is captured");
@@ -235,8 +235,8 @@ fn streams_of_two_captures_do_not_wait_for_each_other() {
     }
 }
 
-/// What two streams did before their capture is ordered in the graph alone, which may be launched before that
-/// is done.
+/// A wait for work before the capture is refused: it would be a part of the graph, which may be launched before
+/// that work is complete.
 #[test]
 fn memory_that_was_used_before_a_capture_is_for_no_other_stream_of_it() {
     for &source in Source::ALL {
@@ -245,7 +245,7 @@ fn memory_that_was_used_before_a_capture_is_for_no_other_stream_of_it() {
         drop(scene.buffer(2, 1));
         scene.device.capture(&[&scene.streams[0], &scene.streams[1]]);
         assert_eq!(scene.refused(2, 0), Forbidden::Wait, "{source}");
-        // What a stream of the capture reads within that goes from hand to hand.
+        // A stream of the capture reads a block that other streams of the capture use in turn.
         let mut block = scene.buffer(2, 1);
         for _ in 0..3 {
             block.used_on(&scene.streams[0]).expect("another stream of the capture");

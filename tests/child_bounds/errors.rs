@@ -80,7 +80,7 @@ fn shares_fit_in_the_limit_beside_live_memory() {
     );
     expect(other.set_share(257 * KIB), Owner::Pool, Cause::Request, "raise `limit`");
     assert_eq!((one.share(), other.share()), (128 * KIB, 64 * KIB), "a failed call changes nothing");
-    // What the pool itself may still take.
+    // The rest that the pool itself may take.
     let _rest = pool.allocate(64 * KIB, &stream).expect("memory");
     expect(pool.allocate(KIB, &stream), Owner::Pool, Cause::Shares, "192.0 KiB are reserved for shares");
     let _own = one.allocate(64 * KIB, &stream).expect("half of its share");

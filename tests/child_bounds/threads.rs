@@ -183,7 +183,7 @@ proptest! {
         });
         device.inner().faults().clear();
         prop_assert!(device.peak() <= limit);
-        // What was reserved is free again: each has its whole share, and all of them the rest.
+        // Reserved bytes are free again: each pool has its whole share, and all have the rest.
         let stream = device.create_stream().expect("a stream");
         for child in &children {
             child.set_limit(40 * KIB).expect("not below the share");

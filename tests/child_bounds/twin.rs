@@ -97,7 +97,7 @@ impl Twin {
 
     /// Whether `class` bytes more of a pool fit in all limits above it, if idle memory is released or kept.
     fn fits(&self, at: usize, class: u64, is_kept: bool) -> bool {
-        // What is private serves none but the pools below it.
+        // Private memory serves only the pools below its pool.
         self.up(at).into_iter().all(|node| {
             let up = self.up(at);
             let kept = |of: usize| is_kept || up.contains(&of) && self.0[of].is_private;

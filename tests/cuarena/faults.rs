@@ -11,7 +11,7 @@ use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Error, Event, Placement, RegionMut};
 
-/// What is freed next to the untouched end did not merge with it: 40 of 64 MiB freed, 48 not to be had.
+/// A free block beside the untouched end did not merge with it: after a free of 40 of 64 MiB, 48 MiB failed.
 #[test]
 fn w1_an_empty_pool_runs_out_of_memory() {
     for placement in [Placement::Device, Placement::HostVisible] {

@@ -1,4 +1,4 @@
-//! What holds for every kind of memory, and for pairs of arenas.
+//! Properties of every kind of memory, and of pairs of arenas.
 
 use super::{KB, MB, Setup, check, contents, discrete};
 use vrampool::arena::{ArenaError, Zone};

@@ -6,7 +6,7 @@
 //! device's memory or managed; its CPU pool is one in host-visible memory ("pinned"), or on a device that is
 //! the host ("pageable").
 //!
-//! What Rust does not have is ported by intention: a pointer that is null is a buffer that is not there, a
+//! Tests without a counterpart in Rust are ported by intention: a null pointer is an absent buffer, a
 //! double free does not compile, and an exception is an error.
 
 mod faults;

@@ -77,7 +77,7 @@ impl Scene {
         }
     }
 
-    /// What the reader saw, once all are let go.
+    /// Opens the gate, and returns the byte that the reader saw.
     fn seen(&self, gate: Sender<()>) -> u8 {
         drop(gate);
         for stream in [self.a(), &self.b, &self.c] {

@@ -1,4 +1,4 @@
-//! What cuArena's tests leave out.
+//! Cases that cuArena's tests leave out.
 
 mod arena_resize;
 mod buffer_resize;

@@ -1,5 +1,5 @@
-//! What is CUDA's alone; `tests/devices` has the pool's promises on every device. Every test is skipped, and
-//! says so, where there is none.
+//! Behaviour of CUDA devices only; `tests/devices` checks the pool's contract on every device. Without a device
+//! every test is skipped with a message.
 #![cfg(feature = "cuda")]
 
 mod driver_pool;

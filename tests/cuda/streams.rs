@@ -75,7 +75,7 @@ fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
     }
 }
 
-/// What goes back to the source is not another owner's before the work on it is done, though nothing waits.
+/// Released memory gets no other owner before the work on it is complete, although no call waits.
 #[test]
 fn memory_goes_back_behind_the_streams_that_read_it() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };

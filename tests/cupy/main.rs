@@ -6,7 +6,7 @@
 //! © 2015 Preferred Networks, Inc.). CuPy's `MemoryPool` is a pool of exact sizes over an arena, its `MemoryAsyncPool` a `DriverPool`,
 //! its `PinnedMemoryPool` a pool of pinned memory.
 //!
-//! What is different: a double free does not compile; and memory freed on one stream serves another one, once
+//! Differences: a double free does not compile; and memory freed on one stream serves another one, once
 //! its work is complete or behind a wait on the device, where CuPy keeps a pool for each stream.
 
 mod allocator;
@@ -18,7 +18,7 @@ mod pool;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Pool};
 
-/// What CuPy rounds to.
+/// The granularity of CuPy's sizes.
 const UNIT: u64 = 512;
 
 fn device() -> (HostDevice, HostStream) {

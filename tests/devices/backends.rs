@@ -1,4 +1,4 @@
-//! What is opened by name is what the contract says, and knows its own from another backend's.
+//! Devices that are opened by name conform to the contract, and refuse objects of other backends.
 
 use crate::there;
 use vrampool::any::{self, AnyDevice};
@@ -12,7 +12,7 @@ fn every_device_conforms() {
     there::on_each(|there| {
         let report = conformance::check(&there.device).expect("conforms");
         eprintln!("{report}");
-        // What is skipped is what the device says it cannot do.
+        // Skipped checks are those that the device does not support.
         let checks_of = [
             (Capabilities::COPY_WITHIN_MEMORY, 1),
             (Capabilities::HOST_VISIBLE, 1),

@@ -1,4 +1,4 @@
-//! What a virtual pool takes of the process stays within its bounds, for traffic at its limit.
+//! A virtual pool's use of the process stays within its bounds, for traffic at its limit.
 
 use crate::there;
 use fastrand::Rng;

@@ -62,7 +62,7 @@ fn a_thread_that_ends_frees_nothing_itself() {
     });
 }
 
-/// What is idle in one kind of memory makes room for another, and an error says what it is.
+/// Idle memory of one kind makes room for another, and an error names the kind.
 #[test]
 fn idle_memory_makes_room_for_host_visible_memory() {
     there::on_each(|there| {

@@ -18,7 +18,7 @@ mod touch;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// What a driver may hold beyond a pool: of dropped memory, as the documentation bounds it, and for staging and
+/// The bound of a driver's memory beyond a pool's: dropped memory, as documented, and memory for staging and
 /// kernels.
 const DROPPED: u64 = 32 * MIB;
 const STAGING: u64 = 8 * MIB;

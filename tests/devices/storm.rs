@@ -14,7 +14,7 @@ const OPERATIONS: u32 = 10_000;
 const LIMIT: u64 = 48 * MIB;
 const MOST_LIVE: usize = 8;
 
-/// What a buffer holds.
+/// The contents of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Content {
     /// Of a kernel.
@@ -60,7 +60,7 @@ impl Storm<'_> {
         self.streams[self.rng.usize(..self.streams.len())].clone()
     }
 
-    /// What the driver holds, by its own counter, is bounded by the limit.
+    /// Checks that the driver's memory, by its own counter, is bounded by the limit.
     fn check_held(&self) {
         let held = self.there.held().unwrap_or(0);
         assert!(held <= LIMIT + DROPPED + STAGING, "{}: {held} bytes are held", self.there.name);

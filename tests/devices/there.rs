@@ -116,7 +116,7 @@ impl There {
         self.device.memory_info().expect("figures").free_bytes
     }
 
-    /// What can serve a pool's misses.
+    /// Returns the sources of the device.
     pub(crate) fn sources(&self) -> Vec<Source> {
         let can = |source: &Source| match source {
             Source::Driver => self.can(Capabilities::STREAM_ORDERED),

@@ -1,5 +1,5 @@
-//! What a device writes to identify memory is found whole, and every wrong byte is counted: else no test here
-//! could fail.
+//! Marks that a device writes to identify memory are found whole, and every wrong byte is counted; without this
+//! no test here could fail.
 
 use crate::there;
 use vrampool::backend::AllocationRequest;

@@ -34,7 +34,7 @@ fn memory_that_a_captured_stream_freed_serves_no_other_stream() {
     drop((wall, other_wall, last_wall));
 }
 
-/// What a stream did before it was captured is waited for while it is.
+/// Work of a stream before its capture is waited for during the capture.
 #[test]
 fn a_captured_reader_is_waited_for_as_it_was_before() {
     if !has_virtual_memory() {
@@ -57,8 +57,8 @@ fn a_captured_reader_is_waited_for_as_it_was_before() {
     drop(next);
 }
 
-/// What another stream may have used before their capture is ordered in the graph alone: it is refused, and
-/// so is what is not of the capture. Nothing is mapped or waited for.
+/// Memory that another stream may have used before their common capture is refused, and so is memory from outside
+/// the capture: the graph does not order that work. Nothing is mapped or waited for.
 #[test]
 fn no_stream_outside_gets_a_wait_for_a_captured_one() {
     if !has_virtual_memory() {

@@ -98,7 +98,7 @@ fn every_single_call_may_fail() {
     }
 }
 
-/// What was mapped for a request that failed cannot be unmapped either: it is booked, and goes with the next
+/// Memory that was mapped for a failed request, and cannot be unmapped, is counted, and released by the next
 /// release.
 #[test]
 fn what_cannot_be_unmapped_again_is_not_lost() {

@@ -184,7 +184,7 @@ fn a_low_limit_can_be_raised() {
     scene.check_end();
 }
 
-/// What a captured stream may not have made for it, it may have of what is there.
+/// A captured stream gets existing memory, although no memory may be made for it.
 #[test]
 fn a_captured_stream_gets_what_is_mapped() {
     if !has_virtual_memory() {
@@ -278,7 +278,7 @@ fn decay_releases_memory_that_was_not_needed() {
     scene.check_end();
 }
 
-/// What was needed before a decay that fails is needed still for the next one.
+/// The peak of needed memory before a failed decay still counts for the next one.
 #[test]
 fn a_decay_that_fails_forgets_nothing() {
     if !has_virtual_memory() {

@@ -156,7 +156,7 @@ fn many_parts_of_others_are_no_wall() {
     }
 }
 
-/// What a stream gets again of a large block that all are done with is all that is to be waited for of it.
+/// Of a large block without pending work, later requests wait only for the part that a stream has reused.
 #[test]
 fn a_small_part_that_is_had_again_spoils_nothing_else() {
     if !has_virtual_memory() {

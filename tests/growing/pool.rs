@@ -125,7 +125,7 @@ fn what_is_idle_serves_before_more_is_mapped() {
     }
 }
 
-/// What is of another kind than the arena has no room there.
+/// Memory of another kind than the arena's is not served from the arena.
 #[test]
 fn what_is_idle_of_another_kind_stays_when_more_is_mapped() {
     if !has_virtual_memory() {

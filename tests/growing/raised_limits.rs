@@ -118,7 +118,7 @@ impl Hook for Intruder {
 
 const LIMIT: u64 = 64 * PAGE;
 
-/// What one thread does: requests, frees, and changes of the limit, which at times is none.
+/// The work of one thread: requests, frees, and changes of the limit, which is unset at times.
 fn work(pool: &Pool<HostDevice>, seed: u64) {
     fastrand::seed(seed);
     let stream = pool.device().create_stream().expect("a stream");

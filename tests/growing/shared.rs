@@ -1,4 +1,4 @@
-//! What several streams used is free at once, and serves without a wait once they are done with it.
+//! Memory of several streams is free at once, and serves without a wait once their work is complete.
 
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
@@ -52,8 +52,8 @@ fn more_is_mapped_before_a_stream_waits() {
     }
 }
 
-/// What is freed while another stream uses it is free for the code that asks how much that is, wants it back or all
-/// of it in one block.
+/// Memory that is freed while another stream uses it counts as free, can be released, and serves one block of its
+/// whole size.
 #[test]
 fn what_several_streams_used_is_free_at_once() {
     if !has_virtual_memory() {
@@ -229,7 +229,7 @@ fn a_device_without_memory_is_not_asked_each_time() {
     assert!(asked <= 10, "{asked} times for 50 requests");
 }
 
-/// What was freed while another stream uses it is not live, and the range stays as large as it is.
+/// Memory that was freed while another stream uses it is not live, and the range does not grow.
 #[test]
 fn the_highest_end_does_not_count_what_is_in_flight() {
     let (_device, arena, [own, reader, _]) = scene(16, false);

@@ -129,7 +129,7 @@ impl Twin {
         let (block, tag, writer) = &self.live[nth];
         let (tag, spoilt) = (*tag, Arc::clone(&self.spoilt));
         let (stream_of, writer) = (&self.streams[stream], &self.streams[*writer]);
-        // What moves a block is another writer.
+        // The stream that moves a block is another writer.
         let region = if record && self.is_growing {
             self.device.wait(stream_of, &self.device.record(writer).expect("no fault")).expect("queued");
             block.record_stream(stream_of).expect("no fault");

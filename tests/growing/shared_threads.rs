@@ -81,7 +81,7 @@ impl<L: Passed> Scene<L> {
         Ok(())
     }
 
-    /// What one thread does.
+    /// The work of one thread.
     fn work(&self, me: usize, random: &mut Rng, allocate: impl Fn(u64, &HostStream) -> Result<L, Error>) {
         let stream = &self.streams[me];
         for number in 0..400 {

@@ -24,7 +24,7 @@ fn scene(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
     (device, arena, streams)
 }
 
-/// What a stalled stream heard, once it did.
+/// The message that a stalled stream received, once it is set.
 type Heard = Arc<Mutex<Option<Result<(), RecvTimeoutError>>>>;
 
 /// Has a stream do nothing until a message comes. Returns the sender, and what the stream received.
@@ -43,7 +43,7 @@ pub(super) fn place(block: &Block) -> u64 {
     block.parts()[0].start
 }
 
-/// What the reader is given after the block was freed is nothing that its next owner waits for.
+/// The next owner of a block does not wait for work that the reader got after the free.
 #[test]
 fn work_after_the_free_is_not_waited_for() {
     if !has_virtual_memory() {

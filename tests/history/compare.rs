@@ -41,7 +41,7 @@ impl History {
             };
             found.push((span.offset..span.offset + span.bytes, block, span.state == SpanState::Free));
         }
-        // What is held may lie in pieces.
+        // Held ranges may be in pieces.
         for list in [&mut expected, &mut found] {
             list.dedup_by(|next, last| {
                 let joined = next.1.is_none() && last.1.is_none() && !next.2 && !last.2;

@@ -27,7 +27,7 @@ pub(crate) struct History {
     stable: u64,
     capacity: u64,
     taken: Vec<Live>,
-    /// What is neither live nor free, and whether a copy may still touch it.
+    /// Ranges that are neither live nor free, and whether a copy may still access them.
     held: Vec<(Range<u64>, bool)>,
     freed: Vec<BlockId>,
     peak: u64,
@@ -92,7 +92,7 @@ impl History {
         }
     }
 
-    /// What nothing takes, in the order of addresses.
+    /// Returns the unused ranges, in order of addresses.
     fn gaps(&self, region: Zone) -> Vec<Range<u64>> {
         let Range { start, end } = self.region(region);
         let mut taken: Vec<Range<u64>> = self.taken.iter().map(|live| live.range.clone()).collect();

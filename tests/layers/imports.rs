@@ -1,4 +1,4 @@
-//! What files of Rust import, and circles of them.
+//! Imports of files of Rust, and their cycles.
 
 use crate::tree::code;
 use std::collections::{BTreeMap, BTreeSet};

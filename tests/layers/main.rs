@@ -99,7 +99,7 @@ fn files_form_no_circle() {
 fn each_file_says_what_it_knows() {
     let mut all = Vec::new();
     LAYERED.iter().for_each(|source| files(&root().join(source), "rs", &mut all));
-    // What the C library is stands in its header, and a file of tests is named by what it tests.
+    // The C library is described in its header, and a file of tests is named after the tested file.
     all.retain(|path| !path.ends_with("tests.rs") && !path.ends_with("bindings/c/src/lib.rs"));
     let is_silent = |path: &PathBuf| !fs::read_to_string(path).expect("text").starts_with("//! ");
     let silent: Vec<_> = all.into_iter().filter(is_silent).collect();

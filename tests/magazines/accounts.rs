@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::thread;
 use vrampool::{Backend, Buffer, Pool};
 
-/// What a thread does with several pools in turn.
+/// The operations of a thread on several pools in turn.
 #[derive(Debug, Clone)]
 enum Turn {
     Allocate {
@@ -115,7 +115,7 @@ proptest! {
             look(&pools[number], &live, number, requests[number], most[number])?;
         }
         drop((live, pools));
-        // What a closed pool left with this thread comes back when the thread has to do with another.
+        // Blocks of a closed pool in this thread's magazines are released when the thread calls another pool.
         drop(fresh().allocate(4 * KIB, &stream));
         prop_assert_eq!(device.taken(), 0);
     }

@@ -186,7 +186,7 @@ fn a_peak_within_the_magazines_is_seen_afterwards() {
     assert_eq!((stats.peak.live_bytes, stats.peak.requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
 }
 
-/// What was no new peak by itself is one beside another.
+/// Bytes that are no new peak on their own are one together with another thread's.
 #[test]
 fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
     let device = device();

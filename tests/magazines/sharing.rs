@@ -116,7 +116,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
     }
 }
 
-/// What a thread keeps idle reaches others at its next call, and a request waits for that.
+/// A thread's idle blocks are returned at its next call, and a request waits for that.
 #[test]
 fn a_request_waits_for_what_a_running_thread_keeps_idle() {
     for limited in [true, false] {

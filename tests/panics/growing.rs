@@ -50,7 +50,7 @@ pub(crate) struct Growing<S> {
 
 const LIMIT: u64 = 32 * PAGE;
 
-/// What a test keeps of an arena.
+/// A test's subject that is made from an arena.
 pub(crate) trait FromArena: Send + 'static {
     fn from_arena(arena: &DeviceArena<Device>) -> Self;
 }

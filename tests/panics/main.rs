@@ -142,7 +142,7 @@ fn a_panic_while_an_arena_is_attached_loses_neither_memory_nor_contents() {
     in_each_call(&["create_physical", "map", "set_access"], prepare, attach, Growing::check);
 }
 
-/// What is left of an attachment that was neither completed nor reversed is unmapped, and released, by a reset.
+/// A reset unmaps and releases the rest of an attachment that was neither completed nor reversed.
 #[test]
 fn a_panic_in_the_reset_of_a_detached_arena_leaves_it_detached_or_empty() {
     let prepare = |growing: &Growing| {

@@ -1,4 +1,4 @@
-//! What tests rely on: a held stream is held, and what is left at the end is reported.
+//! The simulator's control functions: a held stream is held, and leaks at the end are reported.
 
 use crate::simulated::Simulated;
 use std::process::{Command, Output, Stdio};
@@ -49,7 +49,7 @@ fn what_is_left_at_the_end_of_a_process_is_reported() {
     assert!(text.contains("at the process's end there are left"), "{text}");
 }
 
-/// What the processes do that the test above starts.
+/// The processes that the test above starts.
 #[test]
 fn end() {
     let Ok(part) = std::env::var(PART) else { return };

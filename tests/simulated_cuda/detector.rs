@@ -15,7 +15,7 @@ const BYTES: u64 = 64 << 10;
 
 struct Case {
     name: &'static str,
-    /// What a report says of it.
+    /// The text of a report.
     report: &'static str,
     /// Does it, well or not.
     run: fn(&CudaDevice, bool),
@@ -199,7 +199,7 @@ fn each_misuse_is_reported_and_its_good_twin_is_not() {
     }
 }
 
-/// What the processes do that the test above starts.
+/// The processes that the test above starts.
 #[test]
 fn misuse() {
     let Ok(case) = std::env::var(CASE) else { return };

@@ -23,7 +23,7 @@ fn most_left(call: &str) -> usize {
     }
 }
 
-/// What exists and is not released, and how much of the device is free.
+/// The objects that are not released, and the free memory of the device.
 #[derive(Debug, PartialEq)]
 struct Left {
     /// How often there is a thing of each name.
@@ -47,8 +47,8 @@ fn things(simulated: &Simulated) -> BTreeMap<String, usize> {
 }
 
 impl Left {
-    /// What the driver's own pool keeps until the host waits is released before. Events that the device keeps
-    /// for later do not count.
+    /// Memory that the driver's own pool keeps until the host waits is released first. Events that the device keeps
+    /// for reuse do not count.
     fn of(simulated: &Simulated, stream: &CudaStream) -> Self {
         simulated.device.context().synchronize().expect("no fault");
         let pool = DriverPool::new(&simulated.device, PoolHandle::Current).expect("a pool");

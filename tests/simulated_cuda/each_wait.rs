@@ -16,7 +16,7 @@ pub(crate) struct Found {
     pub(crate) reported: usize,
     /// Runs with wrong contents.
     pub(crate) spoilt: usize,
-    /// Those of them that the detector reported.
+    /// The number of those that the detector reported.
     pub(crate) reported_of_spoilt: usize,
 }
 

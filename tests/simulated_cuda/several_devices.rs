@@ -54,7 +54,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// What a thread sends, unless it is blocked. Lets the held work go on before it fails.
+/// Returns the message of a thread, unless the thread is blocked. Releases the held work before a failure.
 fn in_time<T>(held: Held<'_>, done: &Receiver<T>, what: &str) -> T {
     let answer = done.recv_timeout(WATCHDOG);
     match answer {
@@ -119,7 +119,7 @@ impl Traffic {
 
     /// Goes on until many stitched ranges were to be retired, and there is room for a few more.
     fn until_ranges_retire(&mut self) {
-        // Those that no buffer uses go from three quarters of five times the limit on.
+        // Unused ranges are released from three quarters of five times the limit on.
         while self.stitched() < 35 * PAGES / 8 * self.page {
             self.step();
         }

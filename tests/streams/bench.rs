@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Those that the host device has on this system.
+/// Returns the sources of the host device on this system.
 pub(super) fn sources() -> Vec<Source> {
     let has_virtual_memory = has_virtual_memory(&HostDevice::new());
     Source::ALL.iter().copied().filter(|&source| has_virtual_memory || source != Source::Virtual).collect()

@@ -20,7 +20,7 @@ fn device() -> Device {
     AuditDevice::new(HostDevice::builder().granularity(4096).build())
 }
 
-/// Those that the host device has on this system.
+/// Returns the sources of the host device on this system.
 fn sources() -> Vec<Source> {
     let has_virtual_memory = has_virtual_memory(&device());
     Source::ALL.iter().copied().filter(|&source| has_virtual_memory || source != Source::Virtual).collect()

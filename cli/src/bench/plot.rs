@@ -62,7 +62,7 @@ fn lines(rows: &[Row]) -> BTreeMap<String, Line> {
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.bench == Name::HitPair.to_string()) {
         let threads = f64::from(row.threads);
-        // What one couple hands over, two threads do together.
+        // A pair that is handed over takes two threads.
         let doing = if row.case.to_string().contains("handed over") { threads / 2.0 } else { threads };
         lines.entry(row.case.to_string()).or_default().push((threads, doing * 1e3 / row.ns_median));
     }

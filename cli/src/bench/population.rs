@@ -21,12 +21,12 @@ const PAIRS: usize = 4096;
 /// to be.
 const REPLACED: usize = 16;
 
-/// What is allocated and freed on top of the live blocks.
+/// The size of the block that is allocated and freed beside the live blocks, bytes.
 const LIFO: u64 = 64 << 10;
 
 const SEED: u64 = 1;
 
-/// What is timed.
+/// The timed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pattern {
     /// One size is allocated and freed.

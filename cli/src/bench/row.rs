@@ -20,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) ns_max: f64,
 }
 
-/// What distinguishes the rows of a benchmark: a number in the JSON, or words.
+/// The case of a row of a benchmark: a number in the JSON, or words.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Case {

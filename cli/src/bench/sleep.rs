@@ -23,11 +23,11 @@ const QUICK: u64 = 64 << 20;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     bench: &'static str,
-    /// What became of the contents.
+    /// The treatment of the contents.
     case: &'static str,
     /// Mapped before.
     bytes: u64,
-    /// What the device had more asleep, by its own account.
+    /// The growth of the device's free memory during the sleep.
     released_bytes: u64,
     released_share: f64,
     sleep_seconds: f64,

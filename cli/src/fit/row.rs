@@ -34,12 +34,12 @@ pub(crate) struct Class {
     pub(crate) padding: Option<f64>,
 }
 
-/// What the trace would take by one rule.
+/// The memory that the trace would take with one rule.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Rule {
     pub(crate) row: &'static str,
     pub(crate) size_classes: String,
-    /// Those that the trace uses.
+    /// The number of classes that the trace uses.
     pub(crate) classes: usize,
     pub(crate) padding_bytes: u64,
     pub(crate) padding: Option<f64>,

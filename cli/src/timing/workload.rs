@@ -40,7 +40,7 @@ impl Workload {
         }
     }
 
-    /// What it has live at most.
+    /// Returns the peak of live bytes.
     #[cfg(feature = "cuda")]
     pub(crate) fn most_bytes(self) -> u64 {
         match self {

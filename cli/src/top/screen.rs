@@ -12,7 +12,7 @@ const COLUMNS: [&str; 13] = [
     "rungs/s", "waiting", "failed",
 ];
 
-/// What pools are sorted by, the highest first; names and hit rates from the lowest.
+/// The order of pools, the highest first; names and hit rates from the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Sort {
     Reserved,
@@ -22,7 +22,7 @@ pub(super) enum Sort {
     Name,
 }
 
-/// What is shown.
+/// The displayed selection.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     pub(super) sort: Sort,

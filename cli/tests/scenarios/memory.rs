@@ -53,7 +53,7 @@ fn step_up(stage: &Stage) {
     stage.seconds(1000);
 }
 
-/// What is live, and what is idle, has a tag; lines of code are counted.
+/// Live and idle memory has a tag; lines of code are counted.
 fn tags_and_lines(stage: &Stage) {
     let (_device, stream, builder) = stage.device(512 * MIB);
     let pool = builder.hook(CallSites::new()).build().expect("a pool");

@@ -1,4 +1,4 @@
-//! What a scenario is played on: its time, and the targets that Prometheus scrapes.
+//! The environment of a scenario: its clock, and the targets that Prometheus scrapes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// What is served of all sizes.
+/// Allocates each size, and returns the buffers of the requests that succeed.
 pub(crate) fn allocate(
     pool: &Pool<HostDevice>,
     stream: &HostStream,

@@ -14,7 +14,7 @@ use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
 use vrampool_test_support::skip_backend;
 
 const SPACE: u64 = 4 << 20;
-/// What lies between operands.
+/// The byte between operands.
 const GUARD: u8 = 0xA5;
 
 #[test]

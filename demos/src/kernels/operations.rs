@@ -1,9 +1,9 @@
-//! What the network of `train` needs a device to compute.
+//! The operations that the network of `train` computes on a device.
 
 use super::{View, ViewMut};
 use vrampool::{Backend, BackendError, Region, RegionMut};
 
-/// What follows the bias of a layer.
+/// The activation after the bias of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activation {
     /// Nothing.

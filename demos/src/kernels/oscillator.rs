@@ -3,7 +3,7 @@
 
 use vrampool::{Backend, BackendError, Region, RegionMut};
 
-/// What a backend must compute.
+/// The operations that a backend must compute.
 pub(crate) trait Oscillator<B: Backend>: Sync {
     /// `parameters` are three rows of as many floats as there are oscillators: mu, and the position and the
     /// speed at first. Each row of `states` is the position after `steps` more steps. States that are not

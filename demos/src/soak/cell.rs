@@ -44,7 +44,7 @@ const FAILING: [Call; 7] = [
     Call::Record,
 ];
 
-/// What a cell is.
+/// The settings of a cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) source: Source,
@@ -65,19 +65,19 @@ pub(crate) struct Cell<D: Device> {
     workers: Vec<Worker<D>>,
 }
 
-/// What a turn counted.
+/// The counts of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) operations: AtomicU64,
     pub(crate) nanoseconds: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// What should not happen, a line each.
+    /// Corrupt contents, a line each.
     pub(crate) corrupt: Mutex<Vec<String>>,
     pub(crate) samples: Samples,
 }
 
-/// What a pool took during a turn, of all samples.
+/// The samples of a pool's memory during a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     count: AtomicU64,
@@ -130,7 +130,7 @@ struct Live<D: Device> {
 }
 
 impl<D: Device> Cell<D> {
-    /// None where the device cannot have such a source.
+    /// Returns `None` if the device does not support the source.
     pub(crate) fn new(settings: Settings, device: &D) -> Result<Option<Self>, Box<dyn Error>> {
         let device = device.with_pages(DEVICE, PAGE);
         let name = format!("{}-{}", settings.source, settings.level);
@@ -270,7 +270,7 @@ impl<D: Device> Worker<D> {
 }
 
 impl<D: Device> Live<D> {
-    /// What one of its ends has in place of what was written to it.
+    /// Returns the first difference between an end of the buffer and its mark.
     fn difference(&self, device: &D, stream: &D::Stream) -> Result<Option<String>, vrampool::Error> {
         let Some(mark) = self.mark else { return Ok(None) };
         for end in ends(self.buffer.len()) {
@@ -313,7 +313,7 @@ fn is_expected(error: &vrampool::Error, has_faults: bool) -> bool {
     }
 }
 
-/// What else happens to a pool, now and then: one call of [`Worker::step`] in 64 is followed by this.
+/// Another event of a pool, after one call of [`Worker::step`] in 64.
 fn disturb<D: Device>(
     device: &D,
     (pool, arena): (&Pool<D>, Option<&SleepArena<D>>),

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use vrampool::BackendError;
 
-/// What the process takes of the system.
+/// The process's use of the system.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Process {
     mappings: u64,
@@ -143,7 +143,7 @@ impl Tenth {
 }
 
 impl Tenth {
-    /// What is wrong whatever the other tenths show.
+    /// Returns the findings that do not depend on the other tenths.
     pub(crate) fn into_findings(self) -> Vec<String> {
         self.findings
     }

@@ -38,7 +38,7 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) single_stream_seconds: f64,
-    /// What a single stream copied and computed for, when each was waited for.
+    /// The copy time of a single stream, with a wait after each operation; the compute time follows.
     pub(crate) copy_seconds: f64,
     pub(crate) compute_seconds: f64,
     pub(crate) speedup: f64,

@@ -52,7 +52,7 @@ impl Sweep {
         Ok(array.write_at(&piece, offset)?)
     }
 
-    /// Solves some runs again, and answers how far the results are off at most.
+    /// Solves some runs again, and returns the largest deviation of the results.
     pub(crate) fn worst_error<B: Backend>(&self, states: &HostArray<B>) -> Result<f32, Box<dyn Error>> {
         let mut worst = 0.0_f32;
         for run in (0..self.runs).step_by((self.runs / CHECKED).max(1) as usize).chain([self.runs - 1]) {

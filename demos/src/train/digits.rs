@@ -80,7 +80,7 @@ impl Digits {
         rows.iter().flat_map(|row| &self.pixels[row * PIXELS..][..PIXELS]).copied().collect()
     }
 
-    /// What `rows` show.
+    /// Returns the labels of `rows`.
     pub(crate) fn labels(&self, rows: &[usize]) -> Vec<u32> {
         rows.iter().map(|&row| self.labels[row]).collect()
     }

@@ -24,7 +24,7 @@ pub(crate) struct Report {
     /// `null` when there was no second epoch.
     hit_rate_after_first_epoch: Option<f64>,
     bucket_hit_rate_after_first_epoch: Option<f64>,
-    /// What steps of learning took from the device once the first epoch was over; likewise.
+    /// Allocations of the device by steps of learning after the first epoch; likewise.
     step_allocations_after_first_epoch: Option<u64>,
     idle_bytes: u64,
     peak_requested: u64,

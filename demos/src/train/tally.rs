@@ -44,7 +44,7 @@ impl<B: Backend> Tally<B> {
         &self.sums
     }
 
-    /// What the [sums](Self::sums), read to the host, mean.
+    /// Converts the [sums](Self::sums), read to the host.
     pub(crate) fn outcome(&self, sums: &[f32]) -> Outcome {
         let rows = self.rows.max(1) as f32;
         Outcome { loss: sums[0] / rows, accuracy: sums[1] / rows }

@@ -1,4 +1,4 @@
-//! What the wgpu backend promises in a browser, checked in one.
+//! The contract of the wgpu backend in a browser, checked in one.
 
 use crate::thrown;
 use std::time::Duration;

@@ -37,7 +37,7 @@ pub struct Run {
     after_first_epoch: Option<PoolStats>,
 }
 
-/// What the page gets after each step.
+/// The figures that the page gets after each step.
 #[derive(Debug, Serialize)]
 struct Figures {
     epoch: u32,
@@ -92,7 +92,7 @@ impl Run {
     /// in a bucket, each infinite for no cap. Returns the share of test images that are recognised, 0 to 1.
     ///
     /// # Errors
-    /// What the device reports, and what `on_step` throws.
+    /// Errors of the device, and errors that `on_step` throws.
     pub async fn epoch(&mut self, on_step: &Function) -> Result<f64, JsValue> {
         self.epoch += 1;
         self.rng.shuffle(&mut self.learned);

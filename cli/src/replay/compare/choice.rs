@@ -1,4 +1,4 @@
-//! What is compared: a source, size classes, and whether buckets keep anything.
+//! The compared choices: a source, size classes, and whether buckets keep idle buffers.
 
 use std::fmt;
 use vrampool::{Backend, PoolBuilder, SizeClasses, Source};

@@ -36,7 +36,7 @@ pub(super) struct Row {
     choice: Choice,
 }
 
-/// What is known of a trace.
+/// Figures of a trace.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
     trace: String,
@@ -152,7 +152,7 @@ impl Report {
         )
     }
 
-    /// What a later run may do that the trace does not show.
+    /// Returns the differences of a later run that the trace does not show.
     fn unknown(&self) -> String {
         if self.unseen <= FEW {
             return "Unknown: other programs, and times, which `vrampool replay` and `vrampool bench` measure.".into();
