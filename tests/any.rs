@@ -18,7 +18,7 @@ fn names_of_devices_are_distinguished_from_other_texts() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error_that_lists_what_is() {
+fn an_absent_device_is_an_error_that_lists_available_ones() {
     let compiled = [
         ("cuda", cfg!(feature = "cuda")),
         ("opencl", cfg!(feature = "opencl")),
@@ -40,7 +40,7 @@ fn what_is_not_there_is_an_error_that_lists_what_is() {
 
 #[cfg(all(feature = "host", feature = "cuda"))]
 #[test]
-fn what_is_one_backends_is_not_anothers() {
+fn objects_of_one_backend_are_refused_by_another() {
     use vrampool::any::{AnyDevice, AnyMemory};
     use vrampool::backend::AllocationRequest;
     use vrampool::cuda::CudaDevice;

@@ -61,7 +61,7 @@ fn every_type_at_the_root_is_what_is_promised() {
 }
 
 #[test]
-fn what_is_chosen_at_run_time_and_the_modules_handles_cross_threads() {
+fn types_of_any_and_the_modules_handles_cross_threads() {
     crosses_threads::<Pool<AnyDevice>>();
     crosses_threads::<Buffer<AnyDevice>>();
     crosses_threads::<vrampool::any::AnyStream>();

@@ -162,7 +162,7 @@ fn a_kernel_that_panics_is_a_failure_of_its_stream_only() {
 
 /// The same rule through a pool: what the kernel was to write nothing reads, and what it used is reused.
 #[test]
-fn what_a_failed_stream_wrote_is_an_error_and_its_memory_is_reused() {
+fn writes_of_a_failed_stream_are_errors_and_its_memory_is_reused() {
     for source in [Source::Direct, Source::Arena] {
         let (device, stream) = scene();
         let pool = Pool::builder(&device).source(source).limit(64 * KIB).build().expect("a pool");

@@ -134,7 +134,7 @@ fn every_part_of_a_region_keeps_its_block_where_it_is() {
 
 /// Two halves are written while the pool closes its holes.
 #[test]
-fn what_is_written_through_parts_arrives_in_the_buffer() {
+fn writes_through_parts_arrive_in_the_buffer() {
     let (device, stream, pool, mut buffer) = scene();
     let (head, tail) = buffer.on_mut(&stream).expect("no fault").split_at(BYTES / 4).expect("inside");
     assert_eq!((head.len(), tail.len()), (BYTES / 4, 3 * BYTES / 4));

@@ -100,7 +100,7 @@ fn text_and_environment_are_the_same_setting() {
 }
 
 #[test]
-fn what_is_not_valid_is_the_same_error_by_every_source() {
+fn an_invalid_value_is_the_same_error_from_every_source() {
     let parent = Pool::new(&device()).expect("a pool");
     for setting in Settings::TABLE {
         let (_, Some(text)) = texts(setting) else { continue };

@@ -24,7 +24,7 @@ fn keys(row: &Map<String, Value>) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_written_is_what_replay_runs_with() {
+fn written_classes_are_those_of_a_replay() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("some.classes");
     let (code, out, err) = vrampool(&["fit", TRACE, "--output", text(&path)]);
@@ -98,7 +98,7 @@ fn an_empty_trace_teaches_nothing_and_that_is_well() {
 }
 
 #[test]
-fn what_goes_wrong_is_said() {
+fn errors_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let trace = |name: &str, text: &str| {

@@ -114,7 +114,7 @@ fn without_json_it_is_a_table() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
+fn errors_are_reported_and_the_exit_status_is_1() {
     let (code, out, err) = replay(&["no/such/file", "--json"]);
     assert_eq!((code, out.lines().count()), (Some(1), 2), "the file before it was replayed");
     assert!(err.starts_with("error: no/such/file: the file cannot be opened"), "{err}");

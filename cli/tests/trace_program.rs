@@ -68,7 +68,7 @@ fn a_recording_that_dropped_allocations_is_not_shown_as_complete() {
 }
 
 #[test]
-fn what_is_in_a_trace_is_shown_as_json_and_as_a_table() {
+fn the_contents_of_a_trace_are_shown_as_json_and_as_a_table() {
     let snapshot = format!("{ROOT}/extensions/trace/tests/golden/snapshot.pickle");
     let (code, out, err) = run(&["trace", "show", "--json", &snapshot]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
@@ -95,7 +95,7 @@ fn what_is_in_a_trace_is_shown_as_json_and_as_a_table() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
+fn errors_are_reported_and_the_exit_status_is_1() {
     let folder = tempfile::tempdir().expect("a folder");
     let evil = path(folder.path(), "evil.pickle");
     std::fs::write(&evil, b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.").expect("a file");
@@ -125,7 +125,7 @@ fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
 }
 
 #[test]
-fn what_is_replayed_is_recorded() {
+fn a_replay_is_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
     let own = format!("{ROOT}/benches/traces/resnet50.csv.gz");
     let trace = Trace::read(&own).expect("a trace");

@@ -97,7 +97,7 @@ fn a_comparison_reports_hidden_transfers() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_arguments_are_reported() {
     for (arguments, words) in [
         (&["--share", "100"][..], "Can't fit a single run in device memory"),
         (&["--runs", "18446744073709551615"], "no memory has as many bytes"),

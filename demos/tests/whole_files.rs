@@ -101,7 +101,7 @@ fn assert_old(path: &Path, output: &Output) {
 }
 
 #[test]
-fn what_is_written_is_whole_and_keeps_links_and_permissions() {
+fn written_files_are_whole_and_keep_links_and_permissions() {
     for writer in WRITERS {
         let (folder, path) = folder(&writer);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("ours");

@@ -99,7 +99,7 @@ fn sixteen_threads_on_eight_slots_all_go_on() -> Answer {
 
 /// A block that is freed after a request's search, before the request would have to release memory.
 #[test]
-fn what_is_freed_meanwhile_serves_a_request_at_the_limit() -> Answer {
+fn memory_freed_meanwhile_serves_a_request_at_the_limit() -> Answer {
     for (bytes, time) in [(1024 * KIB, None), (1024 * KIB, Some(LONG)), (4 * KIB, Some(LONG))] {
         let (device, pool, stream) = pool_of(1, bytes)?;
         let live = Mutex::new(Some(pool.allocate(bytes, &stream)?));
@@ -179,7 +179,7 @@ fn requests_that_do_not_wait_starve_none() -> Answer {
 }
 
 #[test]
-fn what_a_waiting_request_is_promised_no_later_one_gets() -> Answer {
+fn memory_reserved_for_a_waiting_request_serves_no_later_one() -> Answer {
     let (_, pool, stream) = pool_of(4, 64 * KIB)?;
     let mut held: Vec<_> = (0..3).map(|_| pool.allocate(64 * KIB, &stream)).collect::<Result<_, _>>()?;
     thread::scope(|scope| {
@@ -286,7 +286,7 @@ fn is_later_request_refused() -> Result<bool, Error> {
 
 /// A thread that frees and never calls again keeps nothing to itself meanwhile.
 #[test]
-fn what_a_thread_frees_is_not_kept_in_its_magazines() -> Answer {
+fn freed_memory_is_not_kept_in_magazines_while_requests_wait() -> Answer {
     const SLOTS: u64 = 1024;
     let (_, pool, stream) = pool_of(SLOTS, 4 * KIB)?;
     let held: Vec<_> = (0..SLOTS).map(|_| pool.allocate(4 * KIB, &stream)).collect::<Result<_, _>>()?;

@@ -64,7 +64,7 @@ impl Scene {
 }
 
 #[test]
-fn what_is_idle_on_the_stream_is_served_and_the_drivers_memory_refused() {
+fn idle_memory_of_the_stream_is_served_and_the_drivers_memory_refused() {
     for &source in Source::ALL {
         let scene = scene(source);
         drop(scene.buffer(2, 0));
@@ -124,7 +124,7 @@ fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
 /// Free memory of a captured stream and another one is for neither of them, until the host has waited for the
 /// other one.
 #[test]
-fn what_streams_freed_side_by_side_serves_a_captured_one_after_a_wait() {
+fn memory_of_concurrent_streams_serves_a_captured_one_after_a_wait() {
     for source in [Source::Arena, Source::Virtual] {
         // Nothing stays idle: it coalesces at once.
         let scene = scene_with(source, |builder| builder.cached_class(0));
@@ -263,7 +263,7 @@ fn memory_that_was_used_before_a_capture_is_for_no_other_stream_of_it() {
 
 /// An order within a graph is none of the streams' own: they wait once more when nothing is captured.
 #[test]
-fn what_is_ordered_in_a_capture_is_ordered_again_after_it() {
+fn work_ordered_in_a_capture_is_ordered_again_after_it() {
     for &source in Source::ALL {
         let scene = scene(source);
         let [one, two, third] = &scene.streams;
@@ -314,7 +314,7 @@ fn nothing_is_released_or_moved_for_a_captured_stream() {
 
 /// The driver's memory goes back behind its readers, but for one that is captured.
 #[test]
-fn what_a_captured_stream_read_is_released_without_a_call_for_it() {
+fn memory_that_a_captured_stream_read_is_released_without_a_call_for_it() {
     let scene = scene(Source::Driver);
     let buffer = scene.buffer(2, 1);
     buffer.used_on(&scene.streams[0]).expect("no fault");

@@ -7,7 +7,7 @@ const LIMIT: u64 = 64 << 20;
 
 /// Memory that a growing arena keeps mapped, and that of arenas of fixed size, counts against the limits of the tree.
 #[test]
-fn what_pools_of_all_sources_take_is_within_the_limit() {
+fn memory_of_pools_of_all_sources_is_within_the_limit() {
     for (root, below) in
         Source::ALL.iter().flat_map(|root| Source::ALL.iter().map(move |below| (*root, *below)))
     {

@@ -9,7 +9,7 @@ use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, Pool, Shortage, SizeClasses, Source};
 
 #[test]
-fn what_threads_keep_of_another_pool_serves_a_request_that_waits() {
+fn magazines_of_another_pool_serve_a_request_that_waits() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).limit(1024 * KIB).magazine_bytes(1 << 20).build().expect("a pool");
@@ -55,7 +55,7 @@ fn while_one_waits(waiting: &Pool<crate::Device>, bytes: u64, check: impl FnOnce
 }
 
 #[test]
-fn what_a_request_of_one_child_waits_for_serves_no_other_child() {
+fn memory_that_a_request_of_one_child_waits_for_serves_no_other_child() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = pool(&device);

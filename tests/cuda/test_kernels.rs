@@ -39,7 +39,7 @@ impl Setup {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn operands_that_do_not_fit_are_refused() {
     let Some(setup) = Setup::new() else { return };
     let Setup { device, stream, kernels } = &setup;
     let (small, large) = (setup.memory(&[0.0; 4]), setup.memory(&[0.0; 16]));

@@ -101,7 +101,7 @@ fn every_single_call_may_fail() {
 /// Memory that was mapped for a failed request, and cannot be unmapped, is counted, and released by the next
 /// release.
 #[test]
-fn what_cannot_be_unmapped_again_is_not_lost() {
+fn memory_that_cannot_be_unmapped_is_not_lost() {
     if !has_virtual_memory() {
         return;
     }

@@ -321,7 +321,7 @@ fn a_lowered_limit_keeps_what_is_live() {
 
 /// Other owners of the device's memory would be refused while pieces are made in vain.
 #[test]
-fn what_cannot_be_served_takes_nothing_from_the_device() {
+fn a_request_that_cannot_be_served_takes_nothing_from_the_device() {
     if !has_virtual_memory() {
         return;
     }

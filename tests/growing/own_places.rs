@@ -22,7 +22,7 @@ fn scene_of(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]
 /// While a stream is busy, a request takes a hole of its own stream although a smaller one of another stream,
 /// which is done with it, would serve.
 #[test]
-fn what_another_stream_had_is_left_to_it() {
+fn memory_of_another_stream_is_left_to_it() {
     if !has_virtual_memory() {
         return;
     }
@@ -54,7 +54,7 @@ fn what_another_stream_had_is_left_to_it() {
 
 /// Rather than wait, or have more mapped, it gets what another stream had that is done with it.
 #[test]
-fn what_others_had_serves_where_a_stream_has_nothing() {
+fn memory_of_others_serves_a_stream_without_memory() {
     if !has_virtual_memory() {
         return;
     }
@@ -158,7 +158,7 @@ fn many_parts_of_others_are_no_wall() {
 
 /// Of a large block without pending work, later requests wait only for the part that a stream has reused.
 #[test]
-fn a_small_part_that_is_had_again_spoils_nothing_else() {
+fn reuse_of_a_small_part_affects_no_other_part() {
     if !has_virtual_memory() {
         return;
     }
@@ -185,7 +185,7 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
 /// The smallest hole serves also after a block was shared, so that the free end is left for what no hole
 /// holds.
 #[test]
-fn what_is_had_again_leaves_the_free_end_whole() {
+fn reused_memory_leaves_the_free_end_whole() {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let pool = Pool::builder(&device).source(Source::Arena).size_classes(SizeClasses::Exact(256));

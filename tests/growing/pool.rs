@@ -96,7 +96,7 @@ fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
 /// Nothing is mapped for a request that idle memory of other classes has room for, this thread's own and the
 /// pool's.
 #[test]
-fn what_is_idle_serves_before_more_is_mapped() {
+fn idle_memory_serves_before_more_is_mapped() {
     if !has_virtual_memory() {
         return;
     }
@@ -127,7 +127,7 @@ fn what_is_idle_serves_before_more_is_mapped() {
 
 /// Memory of another kind than the arena's is not served from the arena.
 #[test]
-fn what_is_idle_of_another_kind_stays_when_more_is_mapped() {
+fn idle_memory_of_another_kind_stays_when_more_is_mapped() {
     if !has_virtual_memory() {
         return;
     }

@@ -55,7 +55,7 @@ fn more_is_mapped_before_a_stream_waits() {
 /// Memory that is freed while another stream uses it counts as free, can be released, and serves one block of its
 /// whole size.
 #[test]
-fn what_several_streams_used_is_free_at_once() {
+fn memory_of_several_streams_is_free_at_once() {
     if !has_virtual_memory() {
         return;
     }

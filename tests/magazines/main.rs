@@ -140,7 +140,7 @@ fn keep(other: &Turns, pool: &Pool<Device>, bytes: u64) {
 }
 
 #[test]
-fn what_another_thread_has_out_is_live_and_what_it_keeps_is_idle() {
+fn buffers_of_another_thread_are_live_and_its_magazines_idle() {
     let device = device();
     let pool = pool(&device, |builder| builder);
     let other = Turns::new();
@@ -205,7 +205,7 @@ fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
 }
 
 #[test]
-fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
+fn a_threads_magazines_serve_no_other_until_it_ends() {
     let device = device();
     let pool = pool(&device, |builder| builder);
     let stream = device.create_stream().expect("a stream");

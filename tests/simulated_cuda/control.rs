@@ -38,7 +38,7 @@ fn a_held_stream_runs_nothing_until_it_is_released() {
 }
 
 #[test]
-fn what_is_left_at_the_end_of_a_process_is_reported() {
+fn leaks_at_the_end_of_a_process_are_reported() {
     let Some(simulated) = Simulated::open() else { return };
     drop(simulated);
     let clean = ended("clean");

@@ -38,7 +38,7 @@ fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {
 
 /// A writes, is held back, and reads; in between B borrows the same memory and writes, because the pool maps no
 /// memory to spare waits. Returns the byte that A read.
-fn what_a_reads_when_b_borrows_in_between(device: &Device, waits_are_removed: bool) -> u8 {
+fn byte_that_a_reads_when_b_borrows_in_between(device: &Device, waits_are_removed: bool) -> u8 {
     let pool = Pool::builder(device).overlap(Amount::Bytes(0)).build().expect("a pool");
     let [a, b] = streams(device);
     let result = result_memory(device, 1024);
@@ -67,7 +67,7 @@ fn what_a_reads_when_b_borrows_in_between(device: &Device, waits_are_removed: bo
 #[test]
 fn another_stream_waits_on_the_device_and_the_host_does_not() {
     let device = device();
-    assert_eq!(what_a_reads_when_b_borrows_in_between(&device, false), 0xAA);
+    assert_eq!(byte_that_a_reads_when_b_borrows_in_between(&device, false), 0xAA);
     assert_eq!(device.inner().races(), 0);
 }
 
@@ -76,7 +76,7 @@ fn another_stream_waits_on_the_device_and_the_host_does_not() {
 fn without_the_inserted_wait_data_is_corrupted() {
     let device = device();
     device.remove_waits();
-    assert_eq!(what_a_reads_when_b_borrows_in_between(&device, true), 0xBB);
+    assert_eq!(byte_that_a_reads_when_b_borrows_in_between(&device, true), 0xBB);
 }
 
 #[test]

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_uses_is_subtracted_but_for_cached_files() {
+    fn used_bytes_of_a_group_are_subtracted_except_cached_files() {
         let two = [
             MEMORY,
             ("proc/self/cgroup", "0::/job\n"),

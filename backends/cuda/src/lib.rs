@@ -92,7 +92,7 @@ mod thread_safety {
     fn crosses_threads<T: Send + Sync>() {}
 
     #[test]
-    fn what_users_share_between_threads_can_be_shared() {
+    fn public_types_can_be_shared_between_threads() {
         crosses_threads::<crate::CudaDevice>();
         crosses_threads::<crate::CudaStream>();
         crosses_threads::<crate::CudaEvent>();

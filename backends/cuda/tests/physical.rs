@@ -55,7 +55,7 @@ fn a_piece_sleeps_and_wakes_at_its_addresses(device: &CudaDevice, before: u64) {
     }
 }
 
-fn what_cannot_be_mapped_is_not_kept_either(device: &CudaDevice, before: u64) {
+fn memory_that_cannot_be_mapped_is_released(device: &CudaDevice, before: u64) {
     let reservation = device.reserve(BYTES).expect("addresses");
     let kept =
         device.create_and_map(&reservation, 0, &AllocationRequest::new(BYTES, kind())).expect("memory");
@@ -71,7 +71,7 @@ fn what_cannot_be_mapped_is_not_kept_either(device: &CudaDevice, before: u64) {
 }
 
 #[test]
-fn what_is_taken_comes_back() {
+fn taken_memory_is_released() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     if device.virtual_memory().is_none() {
         vrampool_test_support::skipped("the device has no virtual memory");
@@ -84,5 +84,5 @@ fn what_is_taken_comes_back() {
     let before = device.memory_info().expect("memory info").free_bytes;
     memory_comes_back_when_nothing_has_it_any_more(&device, before);
     a_piece_sleeps_and_wakes_at_its_addresses(&device, before);
-    what_cannot_be_mapped_is_not_kept_either(&device, before);
+    memory_that_cannot_be_mapped_is_released(&device, before);
 }

@@ -168,7 +168,7 @@ fn maps_nothing() {
 }
 
 #[test]
-fn what_fails_on_the_way_is_undone() {
+fn partial_failures_are_undone() {
     for function in ["cuMemMap", "cuMemSetAccess"] {
         let faults: Vec<_> = (1..=3).map(|nth| format!("fail={function}:{nth}:801")).collect();
         run("maps_nothing", &faults.join(","));

@@ -112,7 +112,7 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
 }
 
 #[test]
-fn what_could_end_the_process_is_refused() {
+fn files_that_could_end_the_process_are_refused() {
     let device = device();
     let cases: [(&str, OwnedFd, u64); 6] = [
         ("a file on no memory", std::fs::File::open("/proc/self/exe").expect("Linux has it").into(), PAGE),

@@ -53,7 +53,7 @@ mod thread_safety {
     fn crosses_threads<T: Send + Sync>() {}
 
     #[test]
-    fn what_users_share_between_threads_can_be_shared() {
+    fn public_types_can_be_shared_between_threads() {
         crosses_threads::<crate::OpenClDevice>();
         crosses_threads::<crate::OpenClStream>();
         crosses_threads::<crate::OpenClEvent>();

@@ -234,7 +234,7 @@ fn an_event_that_was_dropped_is_waited_for() {
 }
 
 #[test]
-fn what_is_dropped_under_work_is_freed_behind_it() {
+fn memory_that_is_dropped_during_work_is_freed_after_it() {
     let _alone = alone();
     for device in all_devices() {
         let programs = Programs::new(&device);

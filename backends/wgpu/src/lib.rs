@@ -85,7 +85,7 @@ mod thread_safety {
     fn crosses_threads<T: Send + Sync>() {}
 
     #[test]
-    fn what_users_share_between_threads_can_be_shared() {
+    fn public_types_can_be_shared_between_threads() {
         crosses_threads::<crate::WgpuDevice>();
         crosses_threads::<crate::WgpuStream>();
         crosses_threads::<crate::WgpuEvent>();

@@ -79,7 +79,7 @@ fn scenarios_have_names_of_their_own() {
 }
 
 #[test]
-fn what_fires_is_what_should() {
+fn exactly_the_expected_alerts_fire() {
     if std::env::var_os("VRAMPOOL_SCENARIOS").is_none() {
         return vrampool_test_support::skipped("VRAMPOOL_SCENARIOS is not set: it takes four minutes");
     }

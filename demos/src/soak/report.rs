@@ -207,7 +207,7 @@ mod tests {
     type Growth = (&'static str, fn(&mut Tenth));
 
     #[test]
-    fn what_grows_in_a_long_run_is_a_finding() {
+    fn growth_in_a_long_run_is_a_finding() {
         let growths: [Growth; 6] = [
             ("time", |tenth| tenth.ns_per_operation *= 1.3),
             ("mappings", |tenth| tenth.process.mappings *= 2),

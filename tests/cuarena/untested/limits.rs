@@ -16,7 +16,7 @@ fn arena(
 }
 
 #[test]
-fn none_is_what_is_free_less_a_margin() {
+fn without_a_limit_it_is_free_memory_less_a_margin() {
     for (placement, margin) in
         [(Placement::Device, 256), (Placement::Managed, 256), (Placement::HostVisible, 512)]
     {
@@ -30,7 +30,7 @@ fn none_is_what_is_free_less_a_margin() {
 }
 
 #[test]
-fn none_where_nothing_is_free_is_an_error() {
+fn without_a_limit_no_free_memory_is_an_error() {
     assert!(arena(0, None, Placement::Device, false).is_err());
     assert!(arena(0, MB, Placement::Device, true).is_err());
 }

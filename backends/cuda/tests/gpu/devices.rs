@@ -28,7 +28,7 @@ fn a_device_is_found_by_number_and_by_uuid() {
 }
 
 #[test]
-fn what_it_is_is_what_the_driver_says() {
+fn properties_are_those_that_the_driver_reports() {
     let Some(device) = first_device() else { return };
     let properties = device.properties();
     assert_eq!(properties.backend, "cuda");

@@ -107,7 +107,7 @@ fn asked_by_the_other_program() {
 }
 
 #[test]
-fn what_is_no_handle_to_so_much_is_refused() {
+fn a_handle_to_less_memory_is_refused() {
     let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };
     let page = bytes / PAGES;
     let physical = device

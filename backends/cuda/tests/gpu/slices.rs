@@ -41,7 +41,7 @@ fn memory_of_the_driver_becomes_a_slice() {
 }
 
 #[test]
-fn what_cannot_become_a_slice_comes_back_as_it_was() {
+fn memory_that_cannot_become_a_slice_is_returned_unchanged() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let refused =

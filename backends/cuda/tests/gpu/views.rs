@@ -47,7 +47,7 @@ fn a_view_of_a_part_starts_where_the_part_does() {
 }
 
 #[test]
-fn what_cannot_be_viewed_is_refused() {
+fn an_impossible_view_is_refused() {
     let Some(device) = first_device() else { return };
     let (stream, other) =
         (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));

@@ -145,7 +145,7 @@ fn kernels_run_on_mapped_memory() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_calls_are_refused_and_change_nothing() {
     let Some((device, page)) = device() else { return };
     let stream = device.create_stream().expect("a stream");
     for placement in [Placement::HostVisible, Placement::Managed] {
@@ -200,7 +200,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_mapped_leaves_what_is_there() {
+fn a_failed_mapping_leaves_other_mappings() {
     let Some((device, page)) = device() else { return };
     let stream = device.create_stream().expect("a stream");
     let reservation = device.reserve(4 * page).expect("addresses");

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_system_has_is_refused_and_all_that_was_kept_is_let_go_for_it() {
+    fn a_huge_request_is_refused_and_releases_kept_ranges() {
         let ranges = Arc::new(Ranges::default());
         drop(ranges.take(4096));
         assert!(ranges.take(1 << 62).is_none());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_kept_where_addresses_are_limited() {
+    fn no_range_is_kept_where_addresses_are_limited() {
         let ranges = Arc::new(Ranges { are_limited: true, ..Ranges::default() });
         drop(ranges.take(1 << 20));
         assert_eq!(count(&ranges), 0);

@@ -41,7 +41,7 @@ fn a_context_of_the_programs_is_kept_counted_and_known_again() {
 }
 
 #[test]
-fn what_is_taken_of_a_context_is_released() {
+fn objects_of_a_context_are_released() {
     for device in all_devices() {
         let theirs = Context::from_device(&Device::new(device.device())).expect("a context");
         let before = theirs.reference_count().expect("a count");
@@ -95,7 +95,7 @@ fn a_queue_has_one_id_however_often_it_is_wrapped() {
 }
 
 #[test]
-fn what_is_of_another_context_is_refused() {
+fn objects_of_another_context_are_refused() {
     for device in all_devices() {
         let (theirs, ours) = context_of(&device);
         #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]

@@ -44,7 +44,7 @@ fn a_kernel_takes_views_wherever_they_lie_and_comes_in_order() {
 }
 
 #[test]
-fn what_is_wrong_is_an_error() {
+fn invalid_launches_are_errors() {
     for device in all_devices() {
         let broken = Program::build(&device, "__kernel void broken() { nonsense; }", c"");
         let error = broken.expect_err("it does not compile").to_string();

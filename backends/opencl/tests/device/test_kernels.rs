@@ -139,7 +139,7 @@ fn threads_share_kernels() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn operands_that_do_not_fit_are_refused() {
     for setup in setups() {
         let Setup { device, stream, kernels } = &setup;
         let (small, large) = (setup.values(&[0.0; 4]), setup.values(&[0.0; 16]));

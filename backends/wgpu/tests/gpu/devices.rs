@@ -49,7 +49,7 @@ fn the_limits_are_the_adapters() {
 }
 
 #[test]
-fn what_is_opened_or_wrapped_twice_is_one_device() {
+fn a_device_that_is_opened_or_wrapped_twice_is_one_device() {
     let Some(one) = first_device() else { return };
     let two = WgpuDevice::open(0).expect("a device");
     assert_eq!(one.id(), two.id());
@@ -110,7 +110,7 @@ fn the_programs_own_device_conforms_and_keeps_its_handlers() {
 }
 
 #[test]
-fn what_a_device_does_not_catch_is_no_panic() {
+fn an_uncaught_error_of_a_device_is_no_panic() {
     let Some(device) = first_device() else { return };
     let empty = wgpu::BufferUsages::empty();
     let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage: empty, mapped_at_creation: false };

@@ -79,7 +79,7 @@ fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
 }
 
 #[test]
-fn what_is_dropped_beyond_the_bound_is_submitted_at_once() {
+fn memory_dropped_beyond_the_bound_is_submitted_at_once() {
     let Some((device, stream)) = alone() else { return };
     let memory = device.allocate(&AllocationRequest::new(64 * MIB, Placement::Device)).expect("memory");
     touch(&device, &stream, &memory);

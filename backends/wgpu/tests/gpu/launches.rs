@@ -62,7 +62,7 @@ fn a_kernel_takes_regions_wherever_they_lie_and_comes_in_order() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_and_work_goes_on() {
+fn invalid_launches_are_refused_and_work_goes_on() {
     let Some(setup) = Setup::new() else { return };
     let Setup { device, stream, scale, .. } = &setup;
     let refused = |what: &str, answer: Result<(), BackendError>| {

@@ -92,7 +92,7 @@ impl World {
 }
 
 #[test]
-fn what_is_done_is_what_was_asked_for_in_that_order_on_any_stream() {
+fn work_runs_in_the_order_of_calls_on_any_stream() {
     let Some(device) = first_device() else { return };
     for seed in 0..4 {
         let mut world = World::new(&device, seed);

@@ -104,7 +104,7 @@ fn offsets_lengths_and_usages_of_copies() {
 }
 
 #[test]
-fn what_is_another_devices() {
+fn objects_of_another_device() {
     let Some(one) = first_device() else { return };
     let (device, queue) = others();
     let two = WgpuDevice::from_parts(device, queue).expect("a device");

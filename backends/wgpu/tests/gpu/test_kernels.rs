@@ -131,7 +131,7 @@ fn more_dispatches_than_one_submission_has() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn operands_that_do_not_fit_are_refused() {
     let Some(setup) = Setup::new() else { return };
     let Setup { device, stream, kernels, .. } = &setup;
     let (small, large) = (setup.words(&[0; 2]), setup.words(&[0; 16]));

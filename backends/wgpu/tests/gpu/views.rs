@@ -65,7 +65,7 @@ fn a_shader_gets_the_region_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_bound_is_refused() {
+fn an_impossible_binding_is_refused() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let other = device.create_stream().expect("a stream");

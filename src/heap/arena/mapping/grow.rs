@@ -213,7 +213,7 @@ mod tests {
     /// Without memory of the host for records nothing is mapped. New memory that can be neither made accessible nor
     /// unmapped is kept until it can be released.
     #[test]
-    fn what_is_mapped_is_never_forgotten() {
+    fn mapped_memory_is_never_forgotten() {
         let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
         if device.virtual_memory().is_none() {
             return;

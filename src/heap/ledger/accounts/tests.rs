@@ -47,7 +47,7 @@ fn surplus_of_an_eviction_comes_back() {
 }
 
 #[test]
-fn what_is_reserved_for_others_is_no_part_of_the_peak() {
+fn bytes_reserved_for_others_are_no_part_of_the_peak() {
     let mut accounts = accounts(100, UNLIMITED);
     accounts.reserve(30, 0);
     accounts.reserve(50, 0);

@@ -195,7 +195,7 @@ proptest! {
 
     /// A stream's part need not be recorded again, except in another tick.
     #[test]
-    fn what_is_freed_in_another_era_is_put_anew(tick in 0..3u64) {
+    fn a_free_in_another_era_is_recorded_anew(tick in 0..3u64) {
         let stream = Named(StreamId::next());
         let mut uses = UseMap::new();
         let _ = uses.put(0..END, Uses::new(stream.clone()));
