@@ -1,4 +1,4 @@
-//! What an operator sees: pools, brokers and tags that sleep in many conditions, all at a time, scraped by a real Prometheus
+//! Alerts in operation: pools, brokers and tags that sleep in many conditions at the same time, scraped by a real Prometheus
 //! whose rules are the shipped ones with durations 20 times as short. Which alerts fire for each is compared with which
 //! should.
 //!
