@@ -7,7 +7,9 @@
 //!
 //! A tag (`weights`, `kv_cache`) is a [child](vrampool::Pool::child) of a pool over virtual memory. Its arena sleeps, and
 //! the limits of the pool bound what is awake. [Trim](vrampool::Pool::trim) the pool before a sleep, because idle memory
-//! sleeps too; and before a wake that was refused is repeated.
+//! sleeps too; and before a wake that was refused is repeated. A pool with a
+//! [`cached_class`](vrampool::PoolBuilder::cached_class) and [`magazine_bytes`](vrampool::PoolBuilder::magazine_bytes) of 0
+//! has none: what is freed asleep goes with its backup at once.
 //!
 //! * `arena`: sleep and wake of an arena; `several`: of several, all of them or none;
 //! * `tag`: tags by name; `usage`: their figures;

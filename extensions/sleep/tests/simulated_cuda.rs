@@ -23,7 +23,8 @@ const SCENES: [Scene; 1] = [Scene { name: "sleep and wake", run: sleep_and_wake 
 
 fn sleep_and_wake(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
-    let pool = Pool::builder(device).source(Source::Virtual).addresses_stay(true).build()?;
+    // What is freed is idle in no bucket, and its backup is released at once.
+    let pool = Pool::builder(device).source(Source::Virtual).cached_class(0).magazine_bytes(0).build()?;
     let tags = [pool.child("weights").build()?, pool.child("kv_cache").build()?];
     let arenas = tags.each_ref().map(|tag| SleepArena::new(tag.arena().expect("virtual").clone()));
     let wake = || wake_all(&arenas, &|_| ());
