@@ -28,6 +28,7 @@ mod control_group;
 mod device;
 mod dropped_memory;
 mod error;
+mod file_size;
 pub mod fork;
 mod headroom;
 mod hold;

@@ -10,9 +10,11 @@
 //! * [`Hooks`], [`Occasion`], [`Announced`], [`Ticket`]: the callers' side of [`Hook`](crate::Hook);
 //! * [`host_memory`], [`group_memory_left`]: the memory that the system leaves to the process;
 //! * [`with_headroom`], [`start_thread`], [`reserve`]: what large allocations leave of it;
+//! * [`check_file_size`]: the limit on the size of files;
 //! * [`wait_out`]: a wait for a stream, also if the device refuses to wait.
 
 pub use crate::dropped_memory::allocate_with_dropped;
+pub use crate::file_size::check_file_size;
 pub use crate::headroom::{reserve, start_thread, with_headroom};
 pub use crate::hold::Hold;
 pub use crate::hook::Ticket;

@@ -5,10 +5,9 @@ use crate::error::{driver_error, no_memory_or};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Scarce};
+use vrampool_backend::{BackendError, Scarce, spi};
 
 /// The size of the file that is cut into ranges, bytes. It has holes but for what is in use, and no range is
 /// used twice.
@@ -46,14 +45,9 @@ impl File {
     }
 }
 
-/// Refuses to grow a file over the process's limit: that is not an error but a signal, which ends the
-/// process.
+/// Refuses to grow a file over the process's limit on the size of files.
 pub(crate) fn check_file_size(call: &'static str, bytes: u64) -> Result<(), BackendError> {
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
-        let reason = "the process's limit on the size of files (ulimit -f) is below it";
-        return Err(BackendError::driver(call, -1, reason));
-    }
-    Ok(())
+    spi::check_file_size(bytes).map_err(|error| BackendError::driver(call, -1, error.to_string()))
 }
 
 /// Where a device's physical memory that stays in this process comes from. Its file is made when it is first

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use vrampool_backend::spi::{Grant, Ledger};
+use vrampool_backend::spi::{Grant, Ledger, check_file_size};
 
 /// An unnamed file: the system deletes it when it is closed for any reason.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Spilled {
             move |source| BrokerError::Spill { call, bytes: len, directory, source }
         };
         let file = tempfile::tempfile_in(&directory).map_err(failed("creating"))?;
-        check_limit(len).and_then(|()| file.set_len(len)).map_err(failed("extending"))?;
+        check_file_size(len).and_then(|()| file.set_len(len)).map_err(failed("extending"))?;
         let full = || failed("extending")(io::ErrorKind::FileTooLarge.into());
         let grant = ledger.reserve(len).map_err(|_| full())?;
         Ok(Self { file, directory, grant })
@@ -87,25 +87,6 @@ fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
 #[cfg(not(any(unix, windows)))]
 fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-/// Checks that a file may have `bytes` bytes. Over the process's limit (`ulimit -f`) an extension is not an error
-/// but a signal, SIGXFSZ, which ends the process.
-fn check_limit(bytes: u64) -> io::Result<()> {
-    #[cfg(unix)]
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    // Other systems have none.
-    #[cfg(not(unix))]
-    let limit = None;
-    match limit {
-        Some(limit) if bytes > limit => {
-            let reason = format!(
-                "{bytes} bytes are over the limit of {limit} on the size of files; raise it (ulimit -f)"
-            );
-            Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

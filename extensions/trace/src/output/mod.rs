@@ -6,26 +6,22 @@
 //! previous file stays as it was.
 //!
 //! * On Linux the temporary file has no name until it is complete. A process that is killed leaves nothing
-//!   behind, except between two system calls at the end of `commit`. The next commit to the same path removes
-//!   such a file. On other systems, and on file systems without unnamed files, a process that is killed
-//!   leaves a hidden file whose name ends with `.part`.
+//!   behind, except between two system calls at the end of `commit`. On other systems, and on file systems without
+//!   unnamed files, a process that is killed leaves a hidden file whose name ends with `.part`.
 //! * Two processes that write the same path leave the complete file of one of them.
 //! * A symbolic link stays; the file that it names is replaced. The permissions of the previous file are
 //!   kept, its owner and its other hard links are not.
 //! * A device or a pipe has no previous content: it receives the bytes at the commit.
 
 mod part;
-pub(crate) mod size_limit;
-#[cfg(target_os = "linux")]
-mod unnamed;
 
 pub use crate::error::shown::shown;
 use crate::error::{TraceError, TraceFault};
-use crate::output::size_limit as file_size;
 use part::Part;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use vrampool::backend::spi::check_file_size;
 
 /// How many symbolic links are followed to a file that does not exist yet, as on Linux.
 const MAX_LINKS: usize = 40;
@@ -55,15 +51,16 @@ const MAX_LINKS: usize = 40;
 pub struct Output {
     /// As the caller named it.
     path: PathBuf,
-    kind: Kind,
+    part: Part,
+    target: Target,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Target {
     /// A regular file at this path, links resolved.
-    File { target: PathBuf, part: Part },
-    /// A device or a pipe, and the content so far.
-    Device { device: File, content: File },
+    File(PathBuf),
+    /// A device or a pipe.
+    Device(File),
 }
 
 impl Output {
@@ -74,8 +71,11 @@ impl Output {
     /// existing file must not be written.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let kind = Kind::of(path).map_err(|fault| TraceError::of(path, fault))?;
-        Ok(Self { path: path.into(), kind })
+        match open(path) {
+            Ok((part, target)) => Ok(Self { path: path.into(), part, target }),
+            Err(_) if path.is_dir() => Err(TraceError::of(path, TraceFault::Folder)),
+            Err(error) => Err(TraceError::of(path, TraceFault::Create(error))),
+        }
     }
 
     /// Refuses an output that is one of these inputs, by whatever path, symbolic or hard link.
@@ -86,7 +86,7 @@ impl Output {
         self,
         inputs: impl IntoIterator<Item = P>,
     ) -> Result<Self, TraceError> {
-        if let Kind::File { target, .. } = &self.kind {
+        if let Target::File(target) = &self.target {
             for input in inputs {
                 if are_same(target, input.as_ref()) {
                     let fault = TraceFault::IsInput { input: input.as_ref().into() };
@@ -108,7 +108,7 @@ impl Output {
     /// # Errors
     /// What the system reports.
     pub fn written(&self) -> io::Result<File> {
-        let mut file = self.file().try_clone()?;
+        let mut file = self.part.file.try_clone()?;
         file.seek(SeekFrom::Start(0))?;
         Ok(file)
     }
@@ -118,9 +118,9 @@ impl Output {
     /// # Errors
     /// [`TraceError`]; the previous file is then as it was.
     pub fn commit(self) -> Result<(), TraceError> {
-        let committed = match self.kind {
-            Kind::File { target, part } => part.commit(&target),
-            Kind::Device { device, content } => copy(content, device),
+        let committed = match self.target {
+            Target::File(target) => self.part.commit(&target),
+            Target::Device(device) => copy(self.part.file, device),
         };
         committed.map_err(|source| TraceError::of(&self.path, TraceFault::Write(source)))
     }
@@ -141,60 +141,43 @@ impl Output {
     pub fn fault(&self, source: io::Error) -> TraceError {
         TraceError::of(&self.path, TraceFault::Write(source))
     }
-
-    fn file(&self) -> &File {
-        match &self.kind {
-            Kind::File { part, .. } => part.file(),
-            Kind::Device { content, .. } => content,
-        }
-    }
 }
 
 /// Writes to the temporary file, unbuffered.
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let end = self.file().stream_position()?.saturating_add(bytes.len() as u64);
-        file_size::check(end)?;
-        self.file().write(bytes)
+        let end = self.part.file.stream_position()?.saturating_add(bytes.len() as u64);
+        check_file_size(end)?;
+        self.part.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file().flush()
+        self.part.file.flush()
     }
 }
 
-impl Kind {
-    fn of(path: &Path) -> Result<Self, TraceFault> {
-        let there = match fs::metadata(path) {
-            Ok(there) => Some(there),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(TraceFault::Create(error)),
-        };
-        match there {
-            Some(there) if there.is_dir() => Err(TraceFault::Folder),
-            Some(there) if !there.is_file() => {
-                let device = OpenOptions::new().write(true).open(path).map_err(TraceFault::Create)?;
-                Ok(Self::Device { device, content: scratch().map_err(TraceFault::Create)? })
-            }
-            Some(there) => {
-                let target = fs::canonicalize(path).map_err(TraceFault::Create)?;
-                // A file that must not be written is not to be replaced either.
-                OpenOptions::new().write(true).open(&target).map_err(TraceFault::Create)?;
-                let part = Part::beside(&target).map_err(TraceFault::Create)?;
-                part.file().set_permissions(there.permissions()).map_err(TraceFault::Create)?;
-                Ok(Self::File { target, part })
-            }
-            None => {
-                let target = named(path).map_err(TraceFault::Create)?;
-                let part = Part::beside(&target).map_err(TraceFault::Create)?;
-                Ok(Self::File { target, part })
-            }
+fn open(path: &Path) -> io::Result<(Part, Target)> {
+    let there = match fs::metadata(path) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let target = followed(path)?;
+            return Ok((Part::beside(&target)?, Target::File(target)));
         }
+        Err(error) => return Err(error),
+    };
+    // A file that must not be written is not to be replaced either.
+    let previous = OpenOptions::new().write(true).open(path)?;
+    if !there.is_file() {
+        return Ok((Part::in_memory()?, Target::Device(previous)));
     }
+    let target = fs::canonicalize(path)?;
+    let part = Part::beside(&target)?;
+    part.file.set_permissions(there.permissions())?;
+    Ok((part, Target::File(target)))
 }
 
 /// The path that symbolic links to a file that does not exist lead to.
-fn named(path: &Path) -> io::Result<PathBuf> {
+fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
@@ -204,18 +187,6 @@ fn named(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other("too many symbolic links"))
-}
-
-/// A file for the content of a device, which needs no folder.
-#[cfg(target_os = "linux")]
-fn scratch() -> io::Result<File> {
-    use rustix::fs::{MemfdFlags, memfd_create};
-    Ok(memfd_create("vrampool output", MemfdFlags::CLOEXEC)?.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn scratch() -> io::Result<File> {
-    tempfile::tempfile()
 }
 
 fn copy(mut content: File, mut device: File) -> io::Result<()> {

@@ -1,57 +1,103 @@
 //! The temporary file that an output is written to.
 
-#[cfg(target_os = "linux")]
-use super::unnamed::Unnamed;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, TempPath};
 
 /// A temporary file in the folder of its target.
 #[derive(Debug)]
-pub(super) enum Part {
-    /// A file without a name, which disappears with the process.
-    #[cfg(target_os = "linux")]
-    Unnamed(Unnamed),
-    /// A hidden file, which is removed on drop.
-    Named(NamedTempFile),
+pub(super) struct Part {
+    pub(super) file: File,
+    /// A hidden name, which is removed on drop; `None` of a file without a name, which disappears with the process.
+    name: Option<TempPath>,
 }
 
 impl Part {
     pub(super) fn beside(target: &Path) -> io::Result<Self> {
-        let folder = match target.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
         #[cfg(target_os = "linux")]
-        if let Some(unnamed) = Unnamed::in_folder(folder)? {
-            return Ok(Self::Unnamed(unnamed));
+        if let Some(file) = unnamed(folder_of(target))? {
+            return Ok(Self { file, name: None });
         }
-        let mut builder = Builder::new();
-        builder.prefix(".vrampool-").suffix(".part");
+        Self::named_beside(target)
+    }
+
+    /// The way of systems without unnamed files.
+    fn named_beside(target: &Path) -> io::Result<Self> {
+        let mut builder = builder();
         // Less the process's mask, as files that are created without a temporary one.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        builder.tempfile_in(folder).map(Self::Named)
+        let (file, name) = builder.tempfile_in(folder_of(target))?.into_parts();
+        Ok(Self { file, name: Some(name) })
     }
 
-    pub(super) fn file(&self) -> &File {
-        match self {
-            #[cfg(target_os = "linux")]
-            Self::Unnamed(unnamed) => unnamed.file(),
-            Self::Named(named) => named.as_file(),
-        }
+    /// A file for the content of a device, which needs no folder on Linux.
+    pub(super) fn in_memory() -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        let file = rustix::fs::memfd_create("vrampool output", rustix::fs::MemfdFlags::CLOEXEC)?.into();
+        #[cfg(not(target_os = "linux"))]
+        let file = tempfile::tempfile()?;
+        Ok(Self { file, name: None })
     }
 
     /// Flushes it to the disk and renames it to `target`.
     pub(super) fn commit(self, target: &Path) -> io::Result<()> {
-        self.file().sync_all()?;
-        match self {
-            #[cfg(target_os = "linux")]
-            Self::Unnamed(unnamed) => unnamed.rename_to(target),
-            Self::Named(named) => named.persist(target).map(drop).map_err(|error| error.error),
-        }
+        self.file.sync_all()?;
+        let name = match self.name {
+            Some(name) => name,
+            None => link(&self.file, folder_of(target))?,
+        };
+        name.persist(target).map_err(|error| error.error)
     }
+}
+
+fn builder() -> Builder<'static, 'static> {
+    let mut builder = Builder::new();
+    builder.prefix(".vrampool-").suffix(".part");
+    builder
+}
+
+fn folder_of(target: &Path) -> &Path {
+    target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// A file without a name (`O_TMPFILE`); `None` where the file system has no such files, or the kernel's own file
+/// system that names them is missing.
+#[cfg(target_os = "linux")]
+fn unnamed(folder: &Path) -> io::Result<Option<File>> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use rustix::io::Errno;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match openat(CWD, folder, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => {
+            let file = File::from(file);
+            let has_name = Path::new(&descriptor(&file)).symlink_metadata().is_ok();
+            Ok(has_name.then_some(file))
+        }
+        // What kernels and file systems without them report.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a file without a name one of its own: a link cannot replace a file.
+#[cfg(target_os = "linux")]
+fn link(file: &File, folder: &Path) -> io::Result<TempPath> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    let link = |name: &Path| Ok(linkat(CWD, descriptor(file), CWD, name, AtFlags::SYMLINK_FOLLOW)?);
+    builder().make_in(folder, link).map(|linked| linked.into_temp_path())
+}
+
+#[cfg(target_os = "linux")]
+fn descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file))
+}
+
+/// Only Linux's files have no name.
+#[cfg(not(target_os = "linux"))]
+fn link(_: &File, _: &Path) -> io::Result<TempPath> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -59,21 +105,21 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// The way of systems without unnamed files.
     #[test]
-    fn a_named_part_replaces_its_target_and_a_dropped_one_leaves_nothing() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let target = folder.path().join("a");
-        std::fs::write(&target, "old").expect("a file");
-        let named =
-            || Part::Named(Builder::new().suffix(".part").tempfile_in(folder.path()).expect("a file"));
-        let count = || std::fs::read_dir(folder.path()).expect("a folder").count();
-        let dropped = named();
-        assert_eq!(count(), 2);
-        drop(dropped);
-        let part = named();
-        part.file().write_all(b"new").expect("room");
-        part.commit(&target).expect("a folder");
-        assert_eq!((std::fs::read(&target).expect("a file"), count()), (b"new".to_vec(), 1));
+    fn a_part_replaces_its_target_and_a_dropped_one_leaves_nothing() {
+        for (beside, names) in [(Part::named_beside as fn(&Path) -> _, 2), (Part::beside, 1)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let target = folder.path().join("a");
+            std::fs::write(&target, "old").expect("a file");
+            let count = || std::fs::read_dir(folder.path()).expect("a folder").count();
+            let dropped = beside(&target).expect("a file");
+            assert!(count() == names || dropped.name.is_some());
+            drop(dropped);
+            assert_eq!(count(), 1);
+            let mut part = beside(&target).expect("a file");
+            part.file.write_all(b"new").expect("room");
+            part.commit(&target).expect("a folder");
+            assert_eq!((std::fs::read(&target).expect("a file"), count()), (b"new".to_vec(), 1));
+        }
     }
 }
