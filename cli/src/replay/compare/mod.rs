@@ -12,7 +12,7 @@ use crate::trace_options::progress_bar;
 use choice::{Choice, Classes};
 use indicatif::ProgressBar;
 use report::{Report, Row};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::error::Error;
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use vrampool::Pool;
 use vrampool::errors::chain;
 use vrampool_trace::fitted::{Demand, FittedClasses};
-use vrampool_trace::{Import, Op, Replay, Trace};
+use vrampool_trace::{Import, Op, Replay, Trace, TraceEvent};
 
 /// How often the progress bar is drawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -139,22 +139,16 @@ impl Compare<'_> {
     }
 }
 
+/// The requested sizes.
+fn requests(events: &[TraceEvent]) -> impl Iterator<Item = u64> {
+    events.iter().filter(|event| event.op == Op::Allocate).map(|event| event.size)
+}
+
 /// Returns the requests of the first half of the trace, and the share of the requests of the second half whose size
 /// the first does not have.
 fn first_half(trace: &Trace) -> (Demand, f64) {
     let (first, second) = trace.events().split_at(trace.events().len() / 2);
-    let (mut demand, mut live, mut sizes) = (Demand::new(), HashMap::new(), HashSet::new());
-    for event in first {
-        match event.op {
-            Op::Allocate => {
-                live.insert(event.id, event.size);
-                sizes.insert(event.size);
-                demand.allocate(event.size);
-            }
-            _ => live.remove(&event.id).into_iter().for_each(|size| demand.free(size)),
-        }
-    }
-    let requests = || second.iter().filter(|event| event.op == Op::Allocate);
-    let unseen = requests().filter(|event| !sizes.contains(&event.size)).count();
-    (demand, unseen as f64 / requests().count().max(1) as f64)
+    let sizes: HashSet<_> = requests(first).collect();
+    let unseen = requests(second).filter(|size| !sizes.contains(size)).count();
+    (first.iter().collect(), unseen as f64 / requests(second).count().max(1) as f64)
 }

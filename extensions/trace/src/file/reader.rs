@@ -6,17 +6,15 @@ use super::event::{Op, TraceEvent};
 use super::ledger::Ledger;
 use super::lines::Lines;
 use super::other_devices::OtherDevices;
+use crate::error::TraceFault;
 use crate::error::bounds::{HEADER, HEADERS, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
 use crate::error::contradiction::{Contradiction, Contradictions, TraceWarning};
 use crate::error::format::without_gz;
 use crate::error::position::Position;
 use crate::error::shown::shown;
-use crate::error::{TraceError, TraceFault};
 use crate::fitted::Demand;
 use flate2::Crc;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// The name of a trace that did not come from a file.
@@ -71,57 +69,6 @@ impl Trace {
 
     /// The largest length of a line, bytes. The longest event has 85.
     pub const MAX_LINE_BYTES: usize = MAX_LINE_BYTES;
-
-    /// Reads a file, gzip-compressed or not. The trace is named after it, without directory and endings.
-    ///
-    /// # Errors
-    /// [`TraceError`], which says where and what to do.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        Self::read_within(path, Limits::default())
-    }
-
-    /// As [`read`](Self::read), with limits of your choice.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
-        let (path, mut place) = (path.as_ref(), Position::default());
-        let trace = match File::open(path) {
-            Ok(file) => Self::parse_read(file, limits, &mut place),
-            Err(error) => Err(TraceFault::Open(error)),
-        };
-        let trace = trace.map_err(|fault| place.error(path.display().to_string(), fault))?;
-        Ok(trace.named(stem(path)))
-    }
-
-    /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named)
-    /// changes it).
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn parse(reader: impl Read) -> Result<Self, TraceError> {
-        Self::parse_within(reader, Limits::default())
-    }
-
-    /// As [`parse`](Self::parse), with limits of your choice.
-    ///
-    /// ```
-    /// use vrampool_trace::{TraceFault, Limits, Trace};
-    /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
-    /// let error = Trace::parse_within(csv.as_bytes(), Limits::default().max_events(1)).unwrap_err();
-    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
-    /// ```
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
-        let mut place = Position::default();
-        Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED, fault))
-    }
-
-    fn parse_read(reader: impl Read, limits: Limits, place: &mut Position) -> Result<Self, TraceFault> {
-        Self::parse_lines(Lines::new(reader)?, limits, Contradictions::default(), place)
-    }
 
     /// `place` is the one being read.
     pub(crate) fn parse_lines(
@@ -282,19 +229,22 @@ impl Trace {
     /// ```
     #[must_use]
     pub fn demand(&self) -> Demand {
-        let (mut demand, mut live) = (Demand::new(), HashMap::new());
-        for event in &self.events {
+        self.events.iter().collect()
+    }
+}
+
+/// The requests of events of one trace. Frees of earlier allocations are ignored.
+impl<'a> FromIterator<&'a TraceEvent> for Demand {
+    fn from_iter<I: IntoIterator<Item = &'a TraceEvent>>(events: I) -> Self {
+        let (mut demand, mut live) = (Self::new(), HashMap::new());
+        for event in events {
             match event.op {
                 Op::Allocate => {
                     live.insert(event.id, event.size);
                     demand.allocate(event.size);
                 }
                 // The size of a free may be another one.
-                Op::Free => {
-                    if let Some(size) = live.remove(&event.id) {
-                        demand.free(size);
-                    }
-                }
+                Op::Free => live.remove(&event.id).into_iter().for_each(|size| demand.free(size)),
             }
         }
         demand

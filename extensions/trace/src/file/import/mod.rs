@@ -144,6 +144,49 @@ impl Import {
     }
 }
 
+/// Readers of this crate's own format.
+impl Trace {
+    /// Reads a file, gzip-compressed or not. The trace is named after it, without directory and endings.
+    ///
+    /// # Errors
+    /// [`TraceError`], which says where and what to do.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        Self::read_within(path, Limits::default())
+    }
+
+    /// As [`read`](Self::read), with limits of your choice.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
+        Import::new().format(Format::Csv).limits(limits).read(path)
+    }
+
+    /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named)
+    /// changes it).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(reader: impl Read) -> Result<Self, TraceError> {
+        Self::parse_within(reader, Limits::default())
+    }
+
+    /// As [`parse`](Self::parse), with limits of your choice.
+    ///
+    /// ```
+    /// use vrampool_trace::{TraceFault, Limits, Trace};
+    /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
+    /// let error = Trace::parse_within(csv.as_bytes(), Limits::default().max_events(1)).unwrap_err();
+    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
+        Import::new().format(Format::Csv).limits(limits).parse(reader)
+    }
+}
+
 /// The format of what begins so; of a cut file, where it could be any.
 fn format_of(head: &[u8]) -> Result<Format, TraceFault> {
     let line = head.split(|&byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
