@@ -1,5 +1,6 @@
 //! Printing to standard output. A closed pipe ends the program without an error message.
 
+use serde::Serialize;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -26,6 +27,14 @@ pub fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
         io::ErrorKind::BrokenPipe => Ended { text: String::new(), exit_code: CLOSED }.into(),
         _ => format!("standard output: {error}; check where it leads, and that there is room").into(),
     })
+}
+
+/// Prints a line of JSON, as [`print`].
+///
+/// # Errors
+/// Those of [`print`].
+pub(crate) fn print_json(row: &impl Serialize) -> Result<(), Box<dyn Error>> {
+    print(serde_json::to_string(row)?)
 }
 
 /// Prints a line on standard error. A closed standard error is ignored.

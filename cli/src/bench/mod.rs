@@ -16,7 +16,7 @@ mod table;
 use crate::completed::device;
 use crate::device::{self, Device};
 use crate::interrupt::Interrupt;
-use crate::stdout::{print, warn};
+use crate::stdout::{print, print_json, warn};
 use crate::timing::Rivals;
 use crate::timing::clock::Effort;
 use crate::timing::workload::Workload;
@@ -133,7 +133,7 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
         let measured = measured.map_err(|error| Failed { bench: name.to_string(), source: error.into() })?;
         bar.inc(1);
         if arguments.json {
-            bar.suspend(|| measured.iter().try_for_each(Row::print))?;
+            bar.suspend(|| measured.iter().try_for_each(print_json))?;
         }
         rows.extend(measured);
         interrupt.end()
@@ -153,7 +153,7 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
     let rows =
         sleep::measure(&device, &device.touch()?, arguments.sleep_gib, arguments.quick).map_err(failed)?;
     if arguments.json {
-        return rows.iter().try_for_each(sleep::Row::print);
+        return rows.iter().try_for_each(print_json);
     }
     print(sleep::tables(&rows))
 }

@@ -1,10 +1,8 @@
 //! The result of one case as a line of JSON.
 
 use super::name::Name;
-use crate::stdout;
 use crate::timing::clock::Figures;
 use serde::Serialize;
-use std::error::Error;
 use std::fmt;
 
 /// One case of one benchmark with one allocator. The names and their order are those of the JSON.
@@ -49,11 +47,6 @@ impl Row {
     /// The same, of so many threads.
     pub(crate) fn threads(self, threads: u32) -> Self {
         Self { threads, ..self }
-    }
-
-    /// Prints it as a line of JSON.
-    pub(crate) fn print(&self) -> Result<(), Box<dyn Error>> {
-        stdout::print(serde_json::to_string(self)?)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Sleep and wake of a growing arena, compared with pinned copies of the same number of bytes.
 
-use crate::stdout;
 use crate::table::{percent, table};
 use serde::Serialize;
 use std::hint::black_box;
@@ -41,13 +40,6 @@ pub(crate) struct Row {
     wake_share_of_pinned: f64,
     /// Of contents that were to be kept.
     wrong_bytes: Option<u64>,
-}
-
-impl Row {
-    /// Prints it as a line of JSON.
-    pub(crate) fn print(&self) -> Result<(), Box<dyn std::error::Error>> {
-        stdout::print(serde_json::to_string(self)?)
-    }
 }
 
 /// The rows for people: the times, then the rates.

@@ -3,11 +3,10 @@
 mod row;
 mod table;
 
-use crate::stdout::print;
+use crate::stdout::{print, print_json};
 use crate::trace_options::{TraceOptions, spinner};
 use clap::{Args, value_parser};
 use row::{Class, Rule, Summary};
-use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
 use vrampool::SizeClasses;
@@ -75,9 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     spinner.finish_and_clear();
 
     if arguments.json {
-        print_row(&summary)?;
-        used.iter().try_for_each(print_row)?;
-        rules.iter().try_for_each(print_row)?;
+        print_json(&summary)?;
+        used.iter().try_for_each(print_json)?;
+        rules.iter().try_for_each(print_json)?;
         return Ok(saved?);
     }
     print(format_args!("{}\n\n{}\n\n{summary}", table::of_classes(&used), table::of_rules(&rules)))?;
@@ -86,8 +85,4 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         Some(path) => print(format_args!("Use them: --size-classes fitted:{}", shown(path))),
         None => Ok(()),
     }
-}
-
-fn print_row(row: &impl Serialize) -> Result<(), Box<dyn Error>> {
-    print(serde_json::to_string(row)?)
 }

@@ -1,5 +1,6 @@
 //! Fitted classes as lines of JSON.
 
+use crate::table::ratio;
 use serde::Serialize;
 use std::fmt;
 use vrampool::SizeClasses;
@@ -103,8 +104,4 @@ impl Rule {
             held_over_requested: held.and_then(|held| ratio(held, demand.peak_requested())),
         }
     }
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }

@@ -8,7 +8,7 @@ mod table;
 use crate::device::{self, Device};
 use crate::interrupt::Interrupt;
 use crate::pool_options::build;
-use crate::stdout::{print, warn};
+use crate::stdout::{print, print_json, warn};
 use crate::trace_options::progress_bar;
 pub(crate) use arguments::Arguments;
 use compare::Compare;
@@ -51,7 +51,7 @@ impl device::Run for Replays<'_> {
             replay(arguments, &device, touch.as_ref(), path, &bar, |row| {
                 bar.inc(1);
                 match arguments.json {
-                    true => printed = bar.suspend(|| row.print()),
+                    true => printed = bar.suspend(|| print_json(&row)),
                     false => rows.push(row),
                 }
                 match printed.is_err() || interrupt.exit_code().is_some() {

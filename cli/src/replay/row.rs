@@ -1,8 +1,7 @@
 //! The result of one pass as a line of JSON.
 
-use crate::stdout;
+use crate::table::ratio;
 use serde::Serialize;
-use std::error::Error;
 use vrampool::{Backend, Pool, Source};
 use vrampool_trace::{Pass, Trace};
 
@@ -75,13 +74,4 @@ impl Row {
     pub(crate) fn reserved_over_needed(&self) -> Option<f64> {
         ratio(self.peak_reserved, self.peak_needed)
     }
-
-    /// Prints it as a line of JSON.
-    pub(crate) fn print(&self) -> Result<(), Box<dyn Error>> {
-        stdout::print(serde_json::to_string(self)?)
-    }
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }

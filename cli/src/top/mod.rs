@@ -5,7 +5,7 @@ mod figures;
 mod screen;
 mod terminal;
 
-use crate::stdout::{print, warn};
+use crate::stdout::{print, print_json, warn};
 use clap::Args;
 use exporter::Exporter;
 use screen::{Sort, View};
@@ -92,8 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     if arguments.json {
         exporters.iter().filter_map(Exporter::left_out).for_each(warn);
-        let mut lines = view.rows(&exporters).into_iter().map(serde_json::to_string);
-        return lines.try_for_each(|line| print(line?));
+        return view.rows(&exporters).iter().try_for_each(print_json);
     }
     let lines: Vec<_> = view.lines(&exporters, 80, 0, usize::MAX).into_iter().map(|(line, _)| line).collect();
     print(lines.join("\n").trim_end())
