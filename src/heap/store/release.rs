@@ -1,7 +1,7 @@
 //! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
 use crate::heap::block::Block;
-use crate::heap::core::{LockedDepot, PoolCore, Recall};
+use crate::heap::core::{Depot, DepotGuard, LockedDepot, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::reclaim_thread;
@@ -47,17 +47,8 @@ impl PoolCore {
         if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
             return Some(block);
         }
-        let lock = block.pool.lock.lock;
-        let mut depot = lock.lock();
-        if !magazine::apply_delta(&block.pool, &mut depot) {
-            return Some(block);
-        }
-        let surplus = depot.keep(block);
-        drop(depot);
-        if surplus.is_none() {
-            lock.notify_freed();
-        }
-        surplus
+        let depot = block.pool.lock.lock.lock();
+        Self::put(block, depot, Depot::keep)
     }
 
     #[cold]
@@ -138,27 +129,29 @@ impl PoolCore {
             block.mark();
             depot = lock.lock();
         }
-        if !magazine::apply_delta(&block.pool, &mut depot) {
-            return Some(block);
-        }
-        let surplus = depot.keep(block);
-        drop(depot);
-        if surplus.is_none() {
-            lock.notify_freed();
-        }
-        surplus
+        Self::put(block, depot, Depot::keep)
     }
 
     /// Returns a block of a class that is never kept to the arena. Returns it if that takes more than
     /// bookkeeping.
     #[inline(always)]
     fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
-        let lock = block.pool.lock.lock;
-        let mut depot = lock.lock();
+        let depot = block.pool.lock.lock.lock();
+        Self::put(block, depot, Depot::recycle_live)
+    }
+
+    /// Puts a block into the depot by `put`. Returns it if that takes more than the depot.
+    #[inline(always)]
+    fn put(
+        block: Box<Block>,
+        mut depot: DepotGuard,
+        put: impl FnOnce(&mut Depot, Box<Block>) -> Option<Box<Block>>,
+    ) -> Option<Box<Block>> {
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let surplus = depot.recycle_live(block);
+        let lock = block.pool.lock.lock;
+        let surplus = put(&mut depot, block);
         drop(depot);
         if surplus.is_none() {
             lock.notify_freed();
