@@ -5,10 +5,11 @@ use crate::registry;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::fmt::Display;
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::errors::chain;
 use vrampool_trace::output::Output;
 use vrampool_trace::{Export, Format, Import, Recorder, SizeRange, Trace};
 
@@ -39,7 +40,7 @@ pub(crate) fn stop(pool: u64, wants_trace: bool) -> Result<(u64, u64), Failure> 
 }
 
 fn taken(recorder: &Recorder, name: &str) -> Result<u64, Failure> {
-    Ok(add(recorder.trace(name).map_err(|error| invalid("recording", error))?))
+    Ok(add(recorder.trace(name).map_err(failed("recording"))?))
 }
 
 pub(crate) fn load(path: &str, format: Option<&str>, device: i32) -> Result<u64, Failure> {
@@ -51,12 +52,11 @@ pub(crate) type Place<'a> = (&'a str, Option<&'a str>);
 
 /// Reads one file and writes another; the trace, and a line for each thing that the format does not keep.
 pub(crate) fn convert(source: Place<'_>, device: i32, target: Place<'_>) -> Result<(u64, Value), Failure> {
-    let unwritable = |error| invalid("target", error);
     let output = Output::create(target.0).and_then(|output| output.distinct_from([Path::new(source.0)]));
-    let output = output.map_err(unwritable)?;
+    let output = output.map_err(failed("target"))?;
     let format = target.1.map_or_else(|| Ok(Format::of_name(target.0)), format_of)?;
     let trace = read(source.0, source.1, device)?;
-    let losses = Export::new(format).convert(&trace, output).map_err(|error| invalid("target", error))?;
+    let losses = Export::new(format).convert(&trace, output).map_err(failed("target"))?;
     let lines = losses.to_string().lines().map(Value::from).collect();
     Ok((add(trace), Value::Array(lines)))
 }
@@ -70,18 +70,18 @@ fn read(path: &str, format: Option<&str>, device: i32) -> Result<Trace, Failure>
         Ok(device) => import = import.device(device),
         Err(_) if device == FIRST => {}
         Err(_) => {
-            return Err(invalid(
+            return Err(Failure::invalid(
                 "device",
                 "use a device number from 0, or -1 for the first device with a history",
             ));
         }
     }
-    import.read(path).map_err(|error| invalid("trace", error))
+    import.read(path).map_err(failed("trace"))
 }
 
 pub(crate) fn save(trace: u64, path: &str, format: Option<&str>) -> Result<(), Failure> {
     let format = format.map_or_else(|| Ok(Format::of_name(path)), format_of)?;
-    Export::new(format).save(&*get(trace)?, path).map_err(|error| invalid("path", error))
+    Export::new(format).save(&*get(trace)?, path).map_err(failed("path"))
 }
 
 pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
@@ -122,12 +122,12 @@ fn get(trace: u64) -> Result<Arc<Trace>, Failure> {
 }
 
 fn format_of(name: &str) -> Result<Format, Failure> {
-    name.parse().map_err(|error| invalid("format", error))
+    name.parse().map_err(failed("format"))
 }
 
-#[cold]
-fn invalid(argument: &str, reason: impl Display) -> Failure {
-    Failure::invalid(argument, &reason.to_string())
+/// An error with its causes, as a failure of an argument.
+pub(crate) fn failed<E: Error + 'static>(argument: &str) -> impl Fn(E) -> Failure {
+    move |error| Failure::invalid(argument, &chain(&error).to_string())
 }
 
 #[cold]

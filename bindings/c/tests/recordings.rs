@@ -184,13 +184,22 @@ fn a_failing_save_leaves_the_previous_file() {
     assert_eq!(vrampool_trace_save(trace, name.as_c_str().into(), Text::null()), Status::INVALID_ARGUMENT);
     assert!(last_error_text().contains("event 1: "), "{}", last_error_text());
     assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
+    // The system's reason is in the text.
+    let nowhere = || c"/nonexistent/folder/file".into();
+    assert_eq!(vrampool_trace_save(trace, nowhere(), Text::null()), Status::INVALID_ARGUMENT);
+    assert!(last_error_text().contains("(os error "), "{}", last_error_text());
+    let loaded = vrampool_trace_load(nowhere(), Text::null(), -1, Out::from(&mut 0));
+    assert!(
+        loaded == Status::INVALID_ARGUMENT && last_error_text().contains("(os error "),
+        "{}",
+        last_error_text()
+    );
     assert_eq!(vrampool_trace_free(trace), Status::OK);
     assert_eq!(write(b""), Status::OK);
     assert_eq!(fs::read(&path).expect("a file"), b"");
     fs::remove_file(&path).expect("it is there");
     fs::remove_file(&large).expect("it is there");
-    let nowhere = CString::new("/nonexistent/folder/file").expect("no 0");
-    let refused = vrampool_file_write(nowhere.as_c_str().into(), Bytes::of(b"x"), 1);
+    let refused = vrampool_file_write(nowhere(), Bytes::of(b"x"), 1);
     assert_eq!(refused, Status::INVALID_ARGUMENT);
     assert!(last_error_text().contains("/nonexistent/folder/file: the file cannot be created"));
 }

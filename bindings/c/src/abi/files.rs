@@ -1,8 +1,8 @@
 //! Files.
 
 use crate::boundary::{Bytes, Text, guard};
-use crate::failure::{Failure, Status};
-use vrampool::errors::chain;
+use crate::failure::Status;
+use crate::traces::failed;
 use vrampool_trace::output::Output;
 
 /// As the header says.
@@ -11,6 +11,6 @@ pub extern "C" fn vrampool_file_write(path: Text<'_>, bytes: Bytes<'_>, count: u
     guard(|| {
         let (path, bytes) = (path.required("path")?, bytes.read(count, "bytes")?);
         let saved = Output::create(path).and_then(|output| output.save(bytes));
-        saved.map_err(|error| Failure::invalid("path", &chain(&error).to_string()))
+        saved.map_err(failed("path"))
     })
 }
