@@ -9,19 +9,9 @@ use vrampool::arena::{ArenaError, DeviceArena};
 use vrampool::errors::Cause;
 use vrampool::host::HostDevice;
 use vrampool::{Amount, Backend, BackendError, Error, Ledger, Pool, Source, any};
-use vrampool_test_support::has_virtual_memory;
+use vrampool_test_support::{assert_causes_once, has_virtual_memory};
 
 const MIB: u64 = 1 << 20;
-
-/// Checks one error and all of its causes.
-fn check(error: &(dyn std::error::Error + 'static)) {
-    let mut error = error;
-    while let Some(cause) = error.source() {
-        let (text, cause_text) = (error.to_string(), cause.to_string());
-        assert!(!text.contains(&cause_text), "`{text}` includes its source `{cause_text}`");
-        error = cause;
-    }
-}
 
 #[test]
 fn errors_of_pools_and_arenas_name_a_cause_once() {
@@ -40,7 +30,7 @@ fn errors_of_pools_and_arenas_name_a_cause_once() {
     let setting = "exactly:3".parse::<vrampool::SizeClasses>().expect_err("no rule");
     let absent = any::open("no-such-device").map(drop).expect_err("no such name");
     for error in [full, hole, limit, invalid, setting, absent] {
-        check(&error);
+        assert_causes_once(&error);
         assert!(error.source().is_none(), "{error:?}");
     }
 }

@@ -55,18 +55,20 @@ fn assert_waiter_is_first(
     drop(served);
 }
 
+/// A pool of 8 KiB, all of them idle.
+fn idle_pool(device: &Device, stream: &<Device as Backend>::Stream) -> Pool<Device> {
+    let builder = Pool::builder(device).size_classes(SizeClasses::Multiple(KIB)).limit(8 * KIB);
+    let pool = builder.magazine_bytes(0).build().expect("a pool");
+    drop(pool.allocate(8 * KIB, stream).expect("memory"));
+    pool
+}
+
 #[test]
 fn a_request_that_waits_is_not_overtaken() {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).build());
     let stream = device.create_stream().expect("a stream");
     for round in 0..ROUNDS {
-        let pool = Pool::builder(&device)
-            .size_classes(SizeClasses::Multiple(KIB))
-            .limit(8 * KIB)
-            .magazine_bytes(0)
-            .build()
-            .expect("a pool");
-        drop(pool.allocate(8 * KIB, &stream).expect("memory"));
+        let pool = idle_pool(&device, &stream);
         assert_waiter_is_first(&pool, &stream, |hook| device.on_drop(hook), &format!("round {round}"));
         device.forget_hook();
         assert!(pool.allocate(8 * KIB, &stream).is_ok(), "no request waits any more");
@@ -78,13 +80,7 @@ fn a_request_that_waits_is_not_overtaken() {
 fn waiting_requests_are_served_in_their_order() {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).build());
     let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device)
-        .size_classes(SizeClasses::Multiple(KIB))
-        .limit(8 * KIB)
-        .magazine_bytes(0)
-        .build()
-        .expect("a pool");
-    drop(pool.allocate(8 * KIB, &stream).expect("memory"));
+    let pool = idle_pool(&device, &stream);
     let ((go, gate), (there, is_there)) = (channel::<()>(), channel::<()>());
     let gate = Mutex::new(gate);
     device.on_drop(move || {

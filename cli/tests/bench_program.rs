@@ -1,6 +1,6 @@
 //! `vrampool bench`: what it prints, and how it fails. How fast anything is, is not asked.
 
-use std::process::{Command, Output};
+use vrampool_test_support::{command, outcome};
 
 type Row = serde_json::Map<String, serde_json::Value>;
 
@@ -23,13 +23,7 @@ const NAMES: [&str; 12] = [
 
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
 fn bench(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    let Output { status, stdout, stderr } =
-        command.args(["bench", "--quick"]).args(arguments).output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    outcome(command(env!("CARGO_BIN_EXE_vrampool")).args(["bench", "--quick"]).args(arguments))
 }
 
 fn rows(arguments: &[&str]) -> Vec<Row> {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
+use vrampool_test_support::{command, outcome};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -11,12 +12,9 @@ fn trace(name: &str) -> String {
 }
 
 fn program(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    // Without it Mesa's drivers write to stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).envs(variables.iter().copied());
-    let output = command.arg("replay").args(arguments).output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    outcome(
+        command(env!("CARGO_BIN_EXE_vrampool")).envs(variables.iter().copied()).arg("replay").args(arguments),
+    )
 }
 
 fn rows(json: &str) -> Vec<HashMap<String, Value>> {
@@ -127,7 +125,7 @@ fn an_interrupted_program_prints_what_it_has() {
         (&["replay", "--compare", "--passes", "1000000", &file], ""),
         (&["bench", "--quick"], "benchmark"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+        let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("it starts");
         let listens = || {

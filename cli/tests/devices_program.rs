@@ -1,21 +1,16 @@
 //! `vrampool devices`, and which device the other commands take.
 
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Output;
 use vrampool::any;
+use vrampool_test_support::{command, outcome};
 
 /// Exit status, standard output and standard error, with `VRAMPOOL_BACKEND` set or not.
 fn vrampool(arguments: &[&str], backend: Option<&str>) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    command.args(arguments).env_remove("VRAMPOOL_BACKEND");
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    if let Some(backend) = backend {
-        command.env("VRAMPOOL_BACKEND", backend);
-    }
-    let Output { status, stdout, stderr } = command.output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    let backend = backend.map(|backend| ("VRAMPOOL_BACKEND", backend));
+    outcome(
+        command(env!("CARGO_BIN_EXE_vrampool")).args(arguments).env_remove("VRAMPOOL_BACKEND").envs(backend),
+    )
 }
 
 #[test]
@@ -49,10 +44,9 @@ fn json_has_what_the_library_lists() {
 #[cfg(target_os = "linux")]
 fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
     let run = |script: &str| {
-        let mut command = Command::new("unshare");
+        let mut command = command("unshare");
         command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_vrampool")]);
-        command.env_remove("VRAMPOOL_BACKEND").env("XDG_RUNTIME_DIR", std::env::temp_dir());
-        command.output().ok().filter(|output| output.status.success())
+        command.env_remove("VRAMPOOL_BACKEND").output().ok().filter(|output| output.status.success())
     };
     let Some(with) = run("exec \"$1\" devices --json") else {
         return vrampool_test_support::skipped("this user may not have mounts of its own");

@@ -2,17 +2,12 @@
 
 use serde_json::{Map, Value};
 use std::path::Path;
-use std::process::{Command, Output};
+use vrampool_test_support::{command, outcome};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
 
 fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    let Output { status, stdout, stderr } = command.args(arguments).output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    outcome(command(env!("CARGO_BIN_EXE_vrampool")).args(arguments))
 }
 
 fn text(path: &Path) -> &str {

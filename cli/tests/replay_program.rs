@@ -1,6 +1,6 @@
 //! `vrampool replay`: what it prints, and how it fails.
 
-use std::process::{Command, Output};
+use vrampool_test_support::{command, outcome};
 
 const KEYS: [&str; 15] = [
     "trace",
@@ -21,14 +21,8 @@ const KEYS: [&str; 15] = [
 ];
 
 fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
-    let Output { status, stdout, stderr } =
-        command.arg("replay").arg(path).args(arguments).output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    outcome(command(env!("CARGO_BIN_EXE_vrampool")).arg("replay").arg(path).args(arguments))
 }
 
 #[test]
@@ -73,15 +67,11 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
     let trace = vrampool_trace::Trace::parse(csv.as_bytes()).expect("a trace");
     vrampool_trace::Export::new(vrampool_trace::Format::Csv).save(&trace, &path).expect("a file");
     for source in ["direct", "arena", "virtual"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-        // Without it Mesa's drivers have something to say on stderr.
-        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
         command.arg("replay").arg(&path);
         command.args(["--json", "--touch", "--threads", "2", "--source", source, "--limit", "64MiB"]);
-        let output = command.output().expect("the program starts");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{source}");
-        let rows = text(&output.stdout);
+        let (code, rows, err) = outcome(&mut command);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{source}");
         for line in rows.lines() {
             let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
             assert_eq!(row.get("corrupt_bytes").and_then(serde_json::Value::as_u64), Some(0), "{line}");

@@ -2,22 +2,21 @@
 
 use std::fs::File;
 use std::process::{Command, Stdio};
+use vrampool_test_support::outcome;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
 const COLUMNS: [usize; 3] = [80, 100, 140];
 const LOCALES: [&str; 2] = ["C", "C.UTF-8"];
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    // Without it Mesa's drivers write to stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).args(arguments).stdin(Stdio::null());
+    let mut command = vrampool_test_support::command(env!("CARGO_BIN_EXE_vrampool"));
+    command.args(arguments).stdin(Stdio::null());
     command
 }
 
 fn printed(mut command: Command) -> String {
-    let output = command.output().expect("the program starts");
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
-    assert!(output.status.success(), "{command:?}: {err}");
+    let (code, out, err) = outcome(&mut command);
+    assert_eq!(code, Some(0), "{command:?}: {err}");
     out
 }
 

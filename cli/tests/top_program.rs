@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool, SizeClasses};
+use vrampool_test_support::{command, outcome};
 
 /// The name of the pool that a process serves.
 const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
@@ -239,11 +240,8 @@ fn a_signal_restores_the_terminal() {
 }
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    command.env("LC_ALL", "C").arg("top").args(arguments).args(["--interval", "0.1"]);
-    let output = command.output().expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+    outcome(command.env("LC_ALL", "C").arg("top").args(arguments).args(["--interval", "0.1"]))
 }
 
 #[test]

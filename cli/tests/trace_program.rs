@@ -1,9 +1,9 @@
 //! `vrampool trace` and `--record`: what they write and print, and how they fail.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use vrampool::backend::{Backend, Stream};
 use vrampool::host::HostDevice;
+use vrampool_test_support::{command, outcome};
 use vrampool_trace::{Export, Format, Import, Recorder, Trace};
 
 type Row = serde_json::Map<String, serde_json::Value>;
@@ -11,12 +11,7 @@ type Row = serde_json::Map<String, serde_json::Value>;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    let Output { status, stdout, stderr } = command.args(arguments).output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    outcome(command(env!("CARGO_BIN_EXE_vrampool")).args(arguments))
 }
 
 fn path(folder: &Path, name: &str) -> String {
@@ -159,10 +154,9 @@ fn a_closed_pipe_ends_the_program_without_a_message() {
     ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
-        command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).stdout(writer);
-        let output =
-            command.args(arguments).stderr(std::process::Stdio::piped()).output().expect("it starts");
+        let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+        let output = command.args(arguments).stdout(writer).stderr(std::process::Stdio::piped()).output();
+        let output = output.expect("it starts");
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*err), (Some(141), ""), "{arguments:?}");
     }
@@ -241,7 +235,7 @@ fn standard_output_without_room_is_named() {
         return;
     }
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
     let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
     let output = command.args(["trace", "show", &trace]).stdout(full).output().expect("it starts");
     let err = String::from_utf8_lossy(&output.stderr);

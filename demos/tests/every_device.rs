@@ -2,9 +2,8 @@
 //! host, from recycled memory, and a real program's buffers stay as they were written.
 
 use serde_json::Value;
-use std::process::Command;
 use vrampool::any;
-use vrampool_test_support::skip_backend;
+use vrampool_test_support::{command, outcome, skip_backend};
 
 /// Returns the names of all devices except the host. A backend without a device is reported, and fails the
 /// test if `VRAMPOOL_REQUIRE` lists it.
@@ -18,12 +17,9 @@ fn names() -> Vec<String> {
 
 /// The JSON objects that the program prints, one a line. Drivers may have something to say on stderr.
 fn vrampool(arguments: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    let output = command.args(arguments).env_remove("VRAMPOOL_BACKEND").output().expect("the program runs");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    let (code, text, err) =
+        outcome(command(env!("CARGO_BIN_EXE_vrampool-demos")).args(arguments).env_remove("VRAMPOOL_BACKEND"));
+    assert_eq!(code, Some(0), "{arguments:?}: {err}");
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 

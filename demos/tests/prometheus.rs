@@ -1,11 +1,14 @@
 //! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the
 //! alert fire.
 
+#[path = "../../cli/tests/scenarios/server.rs"]
+mod server;
+
 use serde_json::Value;
+use server::{Server, free_address};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
@@ -14,23 +17,6 @@ use vrampool::{Backend, Pool, Source};
 use vrampool_test_support::program;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../grafana/prometheus");
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound")
-}
-
-fn get(address: SocketAddr, path: &str) -> Option<String> {
-    ask(address, path, None)
-}
-
-fn ask(address: SocketAddr, path: &str, query: Option<&str>) -> Option<String> {
-    let request = ureq::get(format!("http://{address}{path}"));
-    let request = match query {
-        Some(query) => request.query("query", query),
-        None => request,
-    };
-    request.call().ok()?.body_mut().read_to_string().ok()
-}
 
 /// Asks until there is an answer; the deadline only ends a test that would fail.
 fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
@@ -41,42 +27,6 @@ fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "{what} did not come");
         std::thread::park_timeout(Duration::from_millis(200));
-    }
-}
-
-struct Server {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Server {
-    fn start(program: &Path, configuration: &Path, data: &Path) -> Self {
-        let address = free_address();
-        let process = Command::new(program)
-            .arg(format!("--config.file={}", configuration.display()))
-            .arg(format!("--storage.tsdb.path={}", data.display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it runs");
-        Self { process, address }
-    }
-
-    fn ask(&self, path: &str, query: Option<&str>) -> Option<Value> {
-        let answer: Value = serde_json::from_str(&ask(self.address, path, query)?).ok()?;
-        (answer["status"] == "success").then(|| answer["data"].clone())
-    }
-
-    /// The first value of an instant query.
-    fn value(&self, query: &str) -> Option<f64> {
-        self.ask("/api/v1/query", Some(query))?["result"][0]["value"][1].as_str()?.parse().ok()
     }
 }
 
@@ -169,7 +119,11 @@ impl Training {
             let mut training = Server { process, address };
             let served = wait_for("an answer or an end", || {
                 let ended = training.process.try_wait().expect("a child").is_some();
-                if ended { Some(false) } else { get(address, "/metrics").map(|_| true) }
+                if ended {
+                    Some(false)
+                } else {
+                    ureq::get(format!("http://{address}/metrics")).call().ok().map(|_| true)
+                }
             });
             served.then_some(Self(training))
         });

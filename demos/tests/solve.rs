@@ -1,17 +1,12 @@
 //! `vrampool solve`: what it prints and draws, on every device that is there, and how it fails.
 
 use serde_json::Value;
-use std::process::{Command, Output};
 use vrampool::any;
 use vrampool_broker::Broker;
+use vrampool_test_support::{command, outcome};
 
 fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).env_remove("VRAMPOOL_BACKEND");
-    let Output { status, stdout, stderr } = command.args(arguments).output().expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    outcome(command(env!("CARGO_BIN_EXE_vrampool-demos")).env_remove("VRAMPOOL_BACKEND").args(arguments))
 }
 
 fn json(arguments: &[&str]) -> Value {

@@ -11,9 +11,7 @@ const GIB: u64 = 1 << 30;
 
 /// The program, in an environment that sets nothing for it.
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
-    // Without it Mesa's drivers have something to say on stderr.
-    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    let mut command = vrampool_test_support::command(env!("CARGO_BIN_EXE_vrampool-demos"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("VRAMPOOL_") || name.starts_with("NETCL_") {

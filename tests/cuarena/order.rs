@@ -77,6 +77,13 @@ impl Scene {
         }
     }
 
+    /// Fills the next block on `b`, opens the gate, and returns the byte that the reader saw.
+    fn seen_after_fill(&self, next: &mut Buffer, gate: Sender<()>) -> u8 {
+        self.fill(&self.b, next, 0xBB);
+        self.run_ahead(&self.b);
+        self.seen(gate)
+    }
+
     /// Opens the gate, and returns the byte that the reader saw.
     fn seen(&self, gate: Sender<()>) -> u8 {
         drop(gate);
@@ -106,9 +113,7 @@ fn a_freed_block_is_reused_behind_its_last_reader() {
         let gate = scene.held_back_reader(scene.a(), &block);
         drop(block);
         let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the same bytes");
-        scene.fill(&scene.b, &mut next, 0xBB);
-        scene.run_ahead(&scene.b);
-        scene.seen(gate)
+        scene.seen_after_fill(&mut next, gate)
     });
 }
 
@@ -119,9 +124,7 @@ fn every_stream_that_used_a_block_is_waited_for() {
         let gate = scene.held_back_reader(&scene.c, &block);
         drop(block);
         let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the same bytes");
-        scene.fill(&scene.b, &mut next, 0xBB);
-        scene.run_ahead(&scene.b);
-        scene.seen(gate)
+        scene.seen_after_fill(&mut next, gate)
     });
 }
 
@@ -135,9 +138,7 @@ fn the_old_place_of_a_moved_block_is_reused_behind_its_readers() {
         scene.run_ahead(&scene.c);
         let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the old place");
         assert_eq!(next.offset().expect("live"), BLOCK);
-        scene.fill(&scene.b, &mut next, 0xBB);
-        scene.run_ahead(&scene.b);
-        scene.seen(gate)
+        scene.seen_after_fill(&mut next, gate)
     });
 }
 
@@ -203,9 +204,7 @@ fn after_a_reset_memory_is_reused_behind_its_last_reader() {
         scene.setup.arena.reset().expect("nothing moves");
         let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the same bytes");
         drop(block);
-        scene.fill(&scene.b, &mut next, 0xBB);
-        scene.run_ahead(&scene.b);
-        scene.seen(gate)
+        scene.seen_after_fill(&mut next, gate)
     });
 }
 
@@ -231,9 +230,7 @@ fn a_block_grows_in_place_behind_readers_of_what_it_grows_into() {
         drop(behind);
         block.resize(2 * BLOCK, &scene.b).expect("memory");
         assert_eq!((block.offset().expect("live"), block.capacity()), (0, 2 * BLOCK));
-        scene.fill(&scene.b, &mut block, 0xBB);
-        scene.run_ahead(&scene.b);
-        scene.seen(gate)
+        scene.seen_after_fill(&mut block, gate)
     });
 }
 

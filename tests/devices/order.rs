@@ -6,7 +6,6 @@ use crate::{KIB, MIB};
 use fastrand::Rng;
 use vrampool::any::{AnyDevice, AnyMemory, AnyStream};
 use vrampool::backend::AllocationRequest;
-use vrampool::backend::Capabilities;
 use vrampool::{Backend, BackendError, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::Simulator;
 use vrampool_test_support::{AuditDevice, AuditMemory};
@@ -99,11 +98,7 @@ fn random_work_on_two_streams_never_sees_anothers_data() {
 #[test]
 fn random_work_without_waits_sees_anothers_data() {
     there::on_each(|there| {
-        if !there.can(Capabilities::CONCURRENT_STREAMS) {
-            vrampool_test_support::skipped(format_args!(
-                "the streams of {} run one after the other",
-                there.name
-            ));
+        if !there.has_concurrent_streams() {
             return;
         }
         // The simulated CUDA driver reports what this does.

@@ -4,7 +4,7 @@
 use crate::there::{self, Count, There};
 use crate::{KIB, MIB};
 use vrampool::any::{AnyDevice, AnyMemory, AnyStream};
-use vrampool::backend::{AllocationRequest, Capabilities};
+use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Buffer, Placement, Pool, RegionMut, SizeClasses, Source};
 
 const STREAMS: usize = 3;
@@ -81,11 +81,7 @@ impl<'a> Bench<'a> {
 #[test]
 fn streams_that_share_no_data_do_not_wait_for_each_other() {
     there::on_each(|there| {
-        if !there.can(Capabilities::CONCURRENT_STREAMS) {
-            vrampool_test_support::skipped(format_args!(
-                "the streams of {} run one after the other",
-                there.name
-            ));
+        if !there.has_concurrent_streams() {
             return;
         }
         for source in there.sources() {

@@ -47,6 +47,18 @@ impl There {
         self.device.properties().capabilities.contains(capability)
     }
 
+    /// Whether its streams run beside each other; else reports that the test is skipped.
+    pub(crate) fn has_concurrent_streams(&self) -> bool {
+        let has = self.can(Capabilities::CONCURRENT_STREAMS);
+        if !has {
+            vrampool_test_support::skipped(format_args!(
+                "the streams of {} run one after the other",
+                self.name
+            ));
+        }
+        has
+    }
+
     /// The same device with so much memory. None where that cannot be chosen and it has much more.
     pub(crate) fn limited(&self, bytes: u64) -> Option<Self> {
         let device: AnyDevice = match &self.device {

@@ -11,10 +11,9 @@ import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, pin, pytorch, serve, table, workers
+from harness import TITLES, comparison, pin, pytorch, serve, table, workers
 
 SIZES = (512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 
@@ -109,16 +108,11 @@ def main() -> int:
     def numbers(text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--allocators", type=lambda text: text.split(","), default=["native", "expandable", "vrampool"])
-    parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool", help=argparse.SUPPRESS)
+    parser = comparison(str(__doc__), quick="fewer pairs a turn")
+    parser.add_argument("--steps", type=int, default=15, help="turns of each allocator at each size")
     parser.add_argument("--sizes", type=numbers, default=list(SIZES), help="bytes")
     parser.add_argument("--rings", type=numbers, default=[0, RING], help="live tensors, of which the oldest ends first; 0: one that ends first")
     parser.add_argument("--written", type=numbers, default=[512, 4096], help="KiB written before each call")
-    parser.add_argument("--steps", type=int, default=15, help="turns of each allocator at each size")
-    parser.add_argument("--quick", action="store_true", help="fewer pairs a turn")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="a folder for the rows")
     given = parser.parse_args()
     if given.serve:
         torch = pytorch(given.allocator)

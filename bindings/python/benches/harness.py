@@ -178,6 +178,17 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def comparison(description: str, quick: str) -> argparse.ArgumentParser:
+    """What scripts take that compare allocators by themselves."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--allocators", type=lambda text: text.split(","), default=["native", "expandable", "vrampool"])
+    parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="a folder for the rows")
+    return parser
+
+
 def main(description: str, build: Callable[[Any, bool], Step]) -> None:
     """Runs a workload: by itself, or as a worker of `compare.py`."""
     given = arguments(description).parse_args()

@@ -16,10 +16,9 @@ import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, Worker, mib, pin, pytorch, serve, table, workers
+from harness import TITLES, Worker, comparison, mib, pin, pytorch, serve, table, workers
 
 SIZES = (4 << 10, 1 << 20, 8 << 20, 64 << 20)
 SCENES = ("single", "layers", "loader")
@@ -195,15 +194,10 @@ def measure(made: list[Worker], given: argparse.Namespace, scene: str, bytes: in
 
 def main() -> int:
     """0 when everything ran and the second stream is worth as much as with PyTorch's allocator."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--allocators", type=lambda text: text.split(","), default=["native", "expandable", "vrampool"])
-    parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool", help=argparse.SUPPRESS)
+    parser = comparison(str(__doc__), quick="two sizes")
     parser.add_argument("--scenes", type=lambda text: text.split(","), default=list(SCENES))
     parser.add_argument("--rounds", type=int, default=7, help="turns of each allocator in each case")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of a turn")
-    parser.add_argument("--quick", action="store_true", help="two sizes")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="a folder for the rows")
     given = parser.parse_args()
     if given.serve:
         torch = pytorch(given.allocator)

@@ -66,18 +66,24 @@ def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(place: dict[str
         assert again.ptr != other.ptr
 
 
-def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(place: dict[str, Any], cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocator = vc.CuPyAllocator(**place)
-    pool = allocator.pool()
-    retired: list[int] = []
+@pytest.fixture
+def retired(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The streams that are retired from now on."""
+    streams: list[int] = []
     call = LIBRARY.call
 
     def noted(name: str, *arguments: Any) -> Any:
         if name == "stream_retire":
-            retired.append(arguments[1])
+            streams.append(arguments[1])
         return call(name, *arguments)
 
     monkeypatch.setattr(LIBRARY, "call", noted)
+    return streams
+
+
+def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(place: dict[str, Any], cupy: CuPy, retired: list[int]) -> None:
+    allocator = vc.CuPyAllocator(**place)
+    pool = allocator.pool()
     with pool.stream() as first, pool.stream() as second, pool.stream() as third:
         cupy.stream = cupy.cuda.ExternalStream(first.handle)
         del allocator.malloc(1000).mem
@@ -92,20 +98,9 @@ def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(place: dict[
         assert retired == [first.handle]
 
 
-def test_a_stream_of_many_objects_is_not_retired_while_a_block_of_it_is_live(
-    place: dict[str, Any], cupy: CuPy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_of_many_objects_is_not_retired_while_a_block_of_it_is_live(place: dict[str, Any], cupy: CuPy, retired: list[int]) -> None:
     allocator = vc.CuPyAllocator(**place)
     pool = allocator.pool()
-    retired: list[int] = []
-    call = LIBRARY.call
-
-    def noted(name: str, *arguments: Any) -> Any:
-        if name == "stream_retire":
-            retired.append(arguments[1])
-        return call(name, *arguments)
-
-    monkeypatch.setattr(LIBRARY, "call", noted)
     with pool.stream() as first, pool.stream() as second, pool.stream() as third:
         # As CuPy's ExternalStream, made anew at each step.
         cupy.stream = Stream(first.handle)

@@ -9,6 +9,7 @@ mod brokers;
 mod cache;
 mod failing;
 mod memory;
+mod rules;
 mod server;
 mod sleepers;
 mod stage;
@@ -86,7 +87,7 @@ fn exactly_the_expected_alerts_fire() {
     let Some(program) = program("prometheus") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let targets = Arc::new(Targets::new(folder.path()));
-    let server = Server::start(&program, folder.path());
+    let server = Server::start_fast(&program, folder.path());
     let end = Instant::now() + Duration::from_secs(SECONDS);
     let scenes = scenes();
     std::thread::scope(|scope| {

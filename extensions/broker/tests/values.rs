@@ -1,6 +1,5 @@
 //! Statistics and errors of a broker as text and as JSON, and auto traits of its handles.
 
-use std::error::Error;
 use vrampool::BackendError;
 use vrampool::any::AnyDevice;
 use vrampool::host::{Call, HostDevice, HostEvent};
@@ -45,11 +44,7 @@ fn an_error_and_its_causes_name_each_cause_once() {
     let lost = BackendError::lost("unplugged");
     device.faults().fail_all(Call::Allocate, lost);
     let error = broker.commit("default").map(drop).expect_err("the device is lost");
-    let mut cause: &dyn Error = &error;
-    while let Some(source) = cause.source() {
-        assert!(!cause.to_string().contains(&source.to_string()), "`{cause}` includes its source `{source}`");
-        cause = source;
-    }
+    vrampool_test_support::assert_causes_once(&error);
     assert!(error.is_device_lost() && !error.is_unavailable(), "{error:?}");
     let wrapped = BrokerError::from(BackendError::unavailable("host", "no answer"));
     assert!(wrapped.is_unavailable() && wrapped.out_of_memory().is_none());

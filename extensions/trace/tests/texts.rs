@@ -6,6 +6,7 @@ use std::path::Path;
 use vrampool::errors::chain;
 use vrampool::host::HostDevice;
 use vrampool::{Error, Pool};
+use vrampool_test_support::assert_causes_once;
 use vrampool_trace::fitted::{FittedClasses, Learner};
 use vrampool_trace::output::Output;
 use vrampool_trace::{Recorder, RecorderHook, Replay, Trace};
@@ -28,25 +29,15 @@ fn figures_of_traces_are_a_line() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Checks one error and all of its causes.
-fn check(error: &(dyn std::error::Error + 'static)) {
-    let mut error = error;
-    while let Some(cause) = error.source() {
-        let (text, cause_text) = (error.to_string(), cause.to_string());
-        assert!(!text.contains(&cause_text), "`{text}` includes its source `{cause_text}`");
-        error = cause;
-    }
-}
-
 #[test]
 fn errors_of_files_name_a_cause_once() {
     let nowhere = Path::new("/no/such/folder/file");
     let output = Output::create(nowhere).and_then(|output| output.save(b"")).expect_err("no folder");
     let fitted = FittedClasses::load(nowhere).expect_err("no file");
     let trace = Trace::read(nowhere).map(drop).expect_err("no file");
-    check(&output);
-    check(&fitted);
-    check(&trace);
+    assert_causes_once(&output);
+    assert_causes_once(&fitted);
+    assert_causes_once(&trace);
     let causes = [output.source(), fitted.source(), trace.source()];
     for cause in causes {
         let cause = cause.expect("the system's error");
@@ -61,7 +52,7 @@ fn errors_of_a_replay_have_the_pools_as_source() {
     let pool = Pool::builder(&device).limit(4096).build().expect("a pool");
     let trace: Trace = Trace::parse(&b"op,id,size,stream,t_us\na,1,100000,0,0\n"[..]).expect("a trace");
     let refused = Replay::new(&trace).run(&pool).map(drop).expect_err("more than the limit");
-    check(&refused);
+    assert_causes_once(&refused);
     let cause = refused.source().and_then(|cause| cause.downcast_ref::<Error>());
     assert!(cause.is_some_and(Error::is_out_of_memory), "{refused:?}");
 }

@@ -4,6 +4,8 @@
 //! no helper enables a feature of the library.
 //!
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
+//! - [`assert_causes_once`] checks the text of an error and of its causes.
+//! - [`command`] and [`outcome`] run the program under test.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
 //! - [`ask_at_each_record`] runs work beside a logger that asks for figures.
@@ -14,6 +16,7 @@
 //! - [`in_child`] runs code in a forked child, [`while_busy`] while other threads work.
 
 mod audit;
+mod causes;
 #[cfg(unix)]
 mod child;
 mod count;
@@ -21,11 +24,13 @@ mod exposition;
 mod logging;
 mod memory;
 mod pattern;
+mod programs;
 mod require;
 mod setting;
 mod streams;
 
 pub use audit::{AuditDevice, AuditMemory};
+pub use causes::assert_causes_once;
 #[cfg(unix)]
 pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends, while_busy};
 pub use count::Count;
@@ -33,6 +38,7 @@ pub use exposition::{assert_metrics_together, samples};
 pub use logging::ask_at_each_record;
 pub use memory::{every_kind_is_filled_copied_and_read, memory_is_allocated_and_dropped_on_many_threads};
 pub use pattern::pattern;
+pub use programs::{command, outcome};
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use setting::setting_texts;
 pub use streams::{close_gate, streams};

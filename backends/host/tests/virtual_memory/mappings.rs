@@ -22,6 +22,17 @@ fn kind() -> MemoryKind {
     Placement::HostVisible.into()
 }
 
+/// A device of one page, which is mapped at two addresses in a row.
+fn mapped_twice() -> (HostDevice, HostMemory) {
+    let device = device(1);
+    let reservation = device.reserve(2 * PAGE).expect("addresses");
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
+    device.map(&reservation, 0, &physical).expect("room");
+    device.map(&reservation, PAGE, &physical).expect("room");
+    device.set_access(&reservation, 0, 2 * PAGE, &[]).expect("mapped");
+    (device, reservation)
+}
+
 /// A page that is mapped and accessible.
 fn page(device: &HostDevice, reservation: &HostMemory, index: u64) {
     let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
@@ -228,12 +239,7 @@ fn a_kernel_cannot_unmap_what_it_uses() {
 
 #[test]
 fn work_that_writes_memory_at_two_addresses_is_a_failure() {
-    let device = device(1);
-    let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
-    device.map(&reservation, 0, &physical).expect("room");
-    device.map(&reservation, PAGE, &physical).expect("room");
-    device.set_access(&reservation, 0, 2 * PAGE, &[]).expect("mapped");
+    let (device, reservation) = mapped_twice();
     let stream = device.create_stream().expect("a stream");
     let part = |offset| RegionMut::new(&reservation, offset, PAGE, &stream).expect("inside");
     stream
@@ -251,12 +257,7 @@ fn work_that_writes_memory_at_two_addresses_is_a_failure() {
 
 #[test]
 fn streams_at_two_addresses_of_the_same_memory_take_turns() {
-    let device = device(1);
-    let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
-    device.map(&reservation, 0, &physical).expect("room");
-    device.map(&reservation, PAGE, &physical).expect("room");
-    device.set_access(&reservation, 0, 2 * PAGE, &[]).expect("mapped");
+    let (device, reservation) = mapped_twice();
     let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
     let (sender, receiver) = channel();
     let (open, gate) = channel::<()>();

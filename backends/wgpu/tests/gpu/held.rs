@@ -1,6 +1,6 @@
 //! Memory that wgpu holds, by its own counters, compared with live bytes.
 
-use crate::{fill, first_device, others, read};
+use crate::{counted_device, fill, first_device, read};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::AllocationRequest;
@@ -12,18 +12,8 @@ const MOST_DROPPED: u64 = 32 * MIB;
 /// As much as the staging of these tests takes: little is uploaded.
 const STAGING: u64 = 8 * MIB;
 
-/// A device that no other owner's memory is counted with.
 fn alone() -> Option<(WgpuDevice, WgpuStream)> {
-    first_device()?;
-    let (device, queue) = others();
-    let device = WgpuDevice::from_parts(device, queue).expect("a device");
-    if device.device().generate_allocator_report().is_none() {
-        vrampool_test_support::skipped(format_args!(
-            "wgpu has no figures of what it holds on {}",
-            device.listed().api
-        ));
-        return None;
-    }
+    let device = counted_device()?;
     let stream = device.create_stream().expect("a stream");
     Some((device, stream))
 }

@@ -14,7 +14,7 @@ mod views;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::AllocationRequest;
-use vrampool_test_support::require;
+use vrampool_test_support::{require, skipped};
 use vrampool_wgpu::{
     Backend, Capabilities, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
     WgpuStream, wgpu,
@@ -58,6 +58,28 @@ fn backends() -> wgpu::Backends {
 /// Whether the device has memory that stays mapped, which takes Vulkan.
 fn can_map(device: &WgpuDevice) -> bool {
     device.properties().capabilities.contains(Capabilities::HOST_VISIBLE)
+}
+
+/// The first device, or skips the test where that keeps no memory mapped.
+fn mapping_device() -> Option<WgpuDevice> {
+    let device = first_device()?;
+    if !can_map(&device) {
+        skipped(format_args!("{} keeps no memory mapped", device.listed().api));
+        return None;
+    }
+    Some(device)
+}
+
+/// A device that no other owner's memory is counted with, or skips the test where wgpu does not count it.
+fn counted_device() -> Option<WgpuDevice> {
+    first_device()?;
+    let (device, queue) = others();
+    let device = WgpuDevice::from_parts(device, queue).expect("a device");
+    if device.device().generate_allocator_report().is_none() {
+        skipped(format_args!("wgpu has no figures of what it holds on {}", device.listed().api));
+        return None;
+    }
+    Some(device)
 }
 
 /// A device and a queue that this crate did not make, without features and with the least limits.

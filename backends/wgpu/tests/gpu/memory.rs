@@ -1,6 +1,8 @@
 //! Kinds of memory, what the host may do with them, and when it is released.
 
-use crate::{BYTES, can_map, copy, fill, first_device, memory, of_usages, others, read};
+use crate::{
+    BYTES, can_map, copy, counted_device, fill, first_device, mapping_device, memory, of_usages, read,
+};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::AllocationRequest;
@@ -80,13 +82,7 @@ fn the_host_reads_and_writes_what_it_can_see() {
 /// wgpu's own mapping would refuse the work, or wait for it.
 #[test]
 fn memory_is_mapped_while_work_uses_its_other_bytes() {
-    let Some(device) = first_device() else { return };
-    if !can_map(&device) {
-        return vrampool_test_support::skipped(format_args!(
-            "{} keeps no memory mapped",
-            device.listed().api
-        ));
-    }
+    let Some(device) = mapping_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let mapped = device.allocate(&AllocationRequest::new(2 * BYTES, Placement::HostVisible)).expect("memory");
     let other = memory(&device);
@@ -141,16 +137,7 @@ fn bytes_at_the_end_of_odd_memory_are_reached() {
 /// More than goes through one staging buffer, and more than may be under way.
 #[test]
 fn long_transfers_go_in_pieces() {
-    let Some(_) = first_device() else { return };
-    // Nothing else's memory is counted with its.
-    let (device, queue) = others();
-    let device = WgpuDevice::from_parts(device, queue).expect("a device");
-    if device.device().generate_allocator_report().is_none() {
-        return vrampool_test_support::skipped(format_args!(
-            "{} does not report what it has from the driver",
-            device.listed().api
-        ));
-    }
+    let Some(device) = counted_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let bytes = 150 << 20;
     let mut rng = fastrand::Rng::with_seed(6);
@@ -234,16 +221,7 @@ fn taken(device: &WgpuDevice) -> u64 {
 fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
     // More is submitted when it is dropped.
     const LARGE: u64 = 16 << 20;
-    let Some(_) = first_device() else { return };
-    // Nothing else's memory is counted with its.
-    let (device, queue) = others();
-    let device = WgpuDevice::from_parts(device, queue).expect("a device");
-    if device.device().generate_allocator_report().is_none() {
-        return vrampool_test_support::skipped(format_args!(
-            "{} does not report what it has from the driver",
-            device.listed().api
-        ));
-    }
+    let Some(device) = counted_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let keep = memory(&device);
     fill(&device, &stream, &keep, 1);

@@ -1,7 +1,7 @@
 //! Work runs in the order of the calls, the program's own submissions included, and only calls that wait by
 //! contract wait.
 
-use crate::{BYTES, can_map, copy, fill, first_device, memory, read};
+use crate::{BYTES, can_map, copy, fill, first_device, mapping_device, memory, read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vrampool_backend::AllocationRequest;
@@ -146,13 +146,7 @@ fn the_programs_commands_are_behind_what_was_enqueued_before_without_any_view() 
 /// An event is behind what the program submitted by itself, of which the device's streams know nothing.
 #[test]
 fn an_event_covers_what_was_submitted_to_wgpus_queue() {
-    let Some(device) = first_device() else { return };
-    if !can_map(&device) {
-        return vrampool_test_support::skipped(format_args!(
-            "{} keeps no memory mapped",
-            device.listed().api
-        ));
-    }
+    let Some(device) = mapping_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let large = 8 << 20;
     let [one, two] =

@@ -3,20 +3,10 @@
 #include <vrampool.h>
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s does not hold; last error %d: %s\n", __FILE__, __LINE__, #condition,          \
-                    (int)vrampool_last_error_code(), vrampool_last_error());                                         \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
+#include "check.h"
 
-#define OK(call) CHECK((call) == VRAMPOOL_OK)
 #define FAILS(code, call)                                                                                           \
     do {                                                                                                            \
         vrampool_clear_error();                                                                                     \

@@ -6,22 +6,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s does not hold; last error %d: %s\n", __FILE__, __LINE__, #condition,          \
-                    (int)vrampool_last_error_code(), vrampool_last_error());                                         \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
+#include "check.h"
 
-#define OK(call) CHECK((call) == VRAMPOOL_OK)
 #define FORKED(call) CHECK((call) == VRAMPOOL_ERROR_FORKED)
 
 #define THREADS 4

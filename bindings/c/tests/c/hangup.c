@@ -6,19 +6,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                           \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
+#include "check.h"
 
 /* So many that an answer does not fit in the buffers of a connection. */
 #define POOLS 200

@@ -4,18 +4,9 @@
 #include "c10.h"
 #include <vrampool.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            std::fprintf(stderr, "%s:%d: %s does not hold; last error: %s\n", __FILE__, __LINE__, #condition,        \
-                         vrampool_last_error());                                                                    \
-            std::exit(1);                                                                                           \
-        }                                                                                                           \
-    } while (0)
+#include "check.h"
 
 int main() {
     // The library is there, and has the class.
@@ -29,6 +20,6 @@ int main() {
     CHECK(vrampool_torch_alloc(bytes, 0, nullptr) == nullptr);
     CHECK(std::strstr(vrampool_last_error(), "CUDA out of memory. Tried to allocate 100.00 MiB") != nullptr);
     CHECK(vrampool_torch_shutdown() == VRAMPOOL_OK);
-    std::puts("all is well");
+    puts("all is well");
     return 0;
 }

@@ -4,16 +4,9 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                           \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
+#define LAST_ERROR "unknown"
+#include "check.h"
 
 static void *library;
 

@@ -4,8 +4,6 @@
 #include "c10.h"
 #include <vrampool.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <functional>
@@ -16,14 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            std::fprintf(stderr, "%s:%d: %s does not hold; last error: %s\n", __FILE__, __LINE__, #condition,        \
-                         vrampool_last_error());                                                                    \
-            std::exit(1);                                                                                           \
-        }                                                                                                           \
-    } while (0)
+#include "check.h"
 
 typedef void *Stream;
 typedef std::pair<unsigned long long, unsigned long long> MempoolId;
@@ -197,6 +188,6 @@ static void test_filters() {
 int main() {
     test_exceptions();
     test_filters();
-    std::puts("all is well");
+    puts("all is well");
     return 0;
 }

@@ -1,8 +1,7 @@
 //! Random traces read back as they were written, and random bytes end in an error.
 
-use super::{FORMATS, HEADER, RMM, SNAPSHOT, written};
+use super::{FORMATS, HEADER, RMM, SNAPSHOT, essence, written};
 use proptest::prelude::*;
-use std::collections::HashMap;
 use vrampool_trace::{Format, Import, Limits, Trace};
 
 /// A trace of whatever numbers say: each frees something live, or allocates.
@@ -20,20 +19,6 @@ fn trace_of(choices: &[(u8, u32, u8, u16)]) -> Trace {
         text += &format!("a,{next},{size},{stream},{time}\n");
     }
     Trace::parse(text.as_bytes()).expect("a trace")
-}
-
-/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to
-/// their names, and times since the first event.
-fn essence(trace: &Trace) -> Vec<String> {
-    let (mut ids, mut streams) = (HashMap::new(), HashMap::new());
-    let began = trace.events().first().map_or(0, |event| event.t_us);
-    let events = trace.events().iter().map(|event| {
-        let (next_id, next_stream) = (ids.len(), streams.len());
-        let (id, size) = *ids.entry(event.id).or_insert((next_id, event.size));
-        let stream = *streams.entry(event.stream).or_insert(next_stream);
-        format!("{:?} {id} {size} {stream} {}", event.op, event.t_us - began)
-    });
-    events.collect()
 }
 
 proptest! {

@@ -1,8 +1,10 @@
 //! Traces in the formats of other programs: what is read, what is written, and what is refused.
 
 mod any_bytes;
+mod convert;
 mod pickles;
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::process::Command;
 use vrampool_test_support::program;
@@ -25,6 +27,20 @@ fn written(trace: &Trace, format: Format) -> Vec<u8> {
     let mut bytes = Vec::new();
     Export::new(format).write(trace, &mut bytes).expect("memory takes everything");
     bytes
+}
+
+/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to
+/// their names, and times since the first event.
+fn essence(trace: &Trace) -> Vec<String> {
+    let (mut ids, mut streams) = (HashMap::new(), HashMap::new());
+    let began = trace.events().first().map_or(0, |event| event.t_us);
+    let events = trace.events().iter().map(|event| {
+        let (next_id, next_stream) = (ids.len(), streams.len());
+        let (id, size) = *ids.entry(event.id).or_insert((next_id, event.size));
+        let stream = *streams.entry(event.stream).or_insert(next_stream);
+        format!("{:?} {id} {size} {stream} {}", event.op, event.t_us - began)
+    });
+    events.collect()
 }
 
 fn refused(bytes: &[u8]) -> TraceError {

@@ -1,32 +1,9 @@
 //! Conversions: what is written reads back equal, or it is said what does not.
 
+use super::{FORMATS, HEADER, essence, written};
 use proptest::prelude::*;
-use std::collections::HashMap;
 use vrampool_trace::output::Output;
 use vrampool_trace::{Export, Format, Import, Losses, Trace, TraceEvent};
-
-const HEADER: &str = "op,id,size,stream,t_us\n";
-const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
-
-fn written(trace: &Trace, format: Format) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Export::new(format).write(trace, &mut bytes).expect("memory takes everything");
-    bytes
-}
-
-/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to
-/// their names, and times since the first event.
-fn essence(trace: &Trace) -> Vec<String> {
-    let (mut ids, mut streams) = (HashMap::new(), HashMap::new());
-    let began = trace.events().first().map_or(0, |event| event.t_us);
-    let events = trace.events().iter().map(|event| {
-        let (next_id, next_stream) = (ids.len(), streams.len());
-        let (id, size) = *ids.entry(event.id).or_insert((next_id, event.size));
-        let stream = *streams.entry(event.stream).or_insert(next_stream);
-        format!("{:?} {id} {size} {stream} {}", event.op, event.t_us - began)
-    });
-    events.collect()
-}
 
 /// Any numbers: streams of 64 bits, and days between events.
 fn wide_trace(choices: &[(u8, u32, u64, u64)]) -> Trace {
