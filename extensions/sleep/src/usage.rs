@@ -10,9 +10,12 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use vrampool::Backend;
 use vrampool::figures;
-use vrampool::figures::{FigureLabel, Group};
+use vrampool::figures::FigureLabel;
 #[cfg(feature = "metrics")]
-use vrampool::{figures::Figure, telemetry::OwnerFigures};
+use vrampool::{
+    figures::{Figure, Group},
+    telemetry::OwnerFigures,
+};
 
 figures! {
     /// Bytes of memory that sleeps: of an arena, or of all tags together.
@@ -146,7 +149,7 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
     figures.into_iter().filter(|figure| figure.is_exported()).collect()
 });
 
-/// Returns the figures of arenas that sleep by tag, for an [`Owner`] of another crate. All tags together are read one by one.
+/// Returns the figures of arenas that sleep by tag, for an [`Owner`](vrampool::telemetry::Owner) of another crate. All tags together are read one by one.
 ///
 /// ```
 /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};

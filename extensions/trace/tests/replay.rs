@@ -233,10 +233,9 @@ fn out_of_memory_names_the_line_and_loses_nothing() {
         let error = Replay::new(&trace).threads(threads).passes(2).run(pool).expect_err("too little memory");
         let shown = chain(&error).to_string();
         assert!(error.is_out_of_memory() && shown.starts_with("small, event "), "{shown}");
-        assert!(
-            shown.contains("in pass 1: the pool refused it: out of memory") && shown.contains(remedy),
-            "{shown}"
-        );
+        // Beside a pending request of another thread, a wait for that may help.
+        let is_remedy = shown.contains(remedy) || threads > 1 && shown.contains("`allocate_timeout`");
+        assert!(is_remedy && shown.contains("in pass 1: the pool refused it: out of memory"), "{shown}");
         assert!(threads > 1 || shown.contains("event 3,"), "{shown}");
         let stats = pool.stats();
         assert_eq!((stats.live_buffers, stats.live_bytes, stats.held_bytes), (0, 0, stats.idle_bytes));

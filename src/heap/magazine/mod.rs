@@ -252,7 +252,7 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
     drop(ThreadEnd);
-    crate::heap::magazine::reclaim_thread::free();
+    reclaim_thread::free();
 }
 
 impl Local {
