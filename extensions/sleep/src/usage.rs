@@ -12,10 +12,7 @@ use vrampool::Backend;
 use vrampool::figures;
 use vrampool::figures::FigureLabel;
 #[cfg(feature = "metrics")]
-use vrampool::{
-    figures::{Figure, Group},
-    telemetry::OwnerFigures,
-};
+use vrampool::{figures::Figure, figures::Group, telemetry::OwnerFigures};
 
 figures! {
     /// Bytes of memory that sleeps: of an arena, or of all tags together.
