@@ -54,7 +54,7 @@ def under_interrupts(work: Callable[[], None], check: Callable[[], None]) -> Non
             frame = frame.f_back
         if frame is None:
             # Not yet there, or at its end.
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 if is_running else 0)
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 if is_running else 0, again)
             return
         interrupts += 1
         # Further ones come into what the first one led to.
