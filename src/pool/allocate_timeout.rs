@@ -82,6 +82,8 @@ impl<B: Backend> Pool<B> {
         }
         let began = times::begin();
         let served = self.allocate_waiting(bytes, stream, timeout);
+        // Other requests may wait for what this one left to be freed.
+        free_deferred();
         began.into_iter().for_each(|began| core.count_time(began));
         served
     }
