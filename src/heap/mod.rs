@@ -1,8 +1,8 @@
 //! The state behind a pool: idle blocks, accounts and the arena under one lock, and each thread's magazines above it.
 //!
 //! * `request`: the way of a request past the magazines, and the queue of those that wait;
-//! * `size_class`: rounding of requests; `magazine`: idle blocks of each thread; `store`: those of a pool, under its lock,
-//!   frees, and the source of misses; `block`: the record of one block;
+//! * `size_class`: rounding of requests; `magazine`: idle blocks of each thread; `store`: those of a pool, under its
+//!   lock, frees, and the source of misses; `block`: the record of one block;
 //! * `ledger`: bytes, limits and shares of pools and their children; `stats`: statistics;
 //! * `pool_markers`: events on the streams that used idle blocks;
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;

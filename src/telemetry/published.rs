@@ -97,7 +97,8 @@ impl Published {
         Err(Error::configuration(field, owner.name(), reason))
     }
 
-    /// Publishes an owner under the first of its series that no other owner has. Returns `false` if it is published already.
+    /// Publishes an owner under the first of its series that no other owner has. Returns `false` if it is published
+    /// already.
     fn add_watch(&self, own: &Series, watch: impl Watch + 'static) -> bool {
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();

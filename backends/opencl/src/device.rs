@@ -44,7 +44,7 @@ impl OpenClBuilder {
     }
 
     /// Sets the kind that the device reports. Default: the driver's. A device configured as discrete has
-    /// memory of its own and pinned memory of the host that is kept mapped, also where both are the same.
+    /// separate memory and pinned memory of the host that is kept mapped, also where both are the same.
     pub fn kind(mut self, kind: DeviceKind) -> Self {
         self.options.kind = Some(kind);
         self

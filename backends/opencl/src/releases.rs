@@ -1,7 +1,7 @@
 //! Releases memory to the driver on a separate thread.
 //!
 //! NVIDIA's driver waits for all work of the device when a buffer is released, as it does when CUDA frees
-//! memory, and netcl found that this delays uploads and steps. On a device with memory of its own, a drop
+//! memory, and netcl found that this delays uploads and steps. On a device with separate memory, a drop
 //! therefore queues the release for this thread.
 
 use crate::driver::Allocation;

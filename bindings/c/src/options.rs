@@ -90,8 +90,8 @@ impl Options {
     }
 }
 
-/// All keys of `vrampool_create`, as errors list them: its own, then settings of the table, of pools that are not below another one.
-/// Addresses stay in any case.
+/// All keys of `vrampool_create`, as errors list them: its own, then settings of the table, of pools that are not below
+/// another one. Addresses stay in any case.
 #[must_use]
 pub fn keys(table: &'static [Setting]) -> Vec<&'static str> {
     let settings = table.iter().filter(|of| of.scope != Scope::Child);

@@ -247,7 +247,8 @@ fn a_row_that_is_added_to_the_table_is_in_each_list() {
     }
 }
 
-/// Beside what is generated, and tests, only the table and the use of each setting list all: what a new setting touches.
+/// Beside what is generated, and tests, only the table and the use of each setting list all: what a new setting
+/// touches.
 #[test]
 fn two_files_list_all_settings() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

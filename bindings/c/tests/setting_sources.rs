@@ -1,5 +1,5 @@
-//! Each setting by each combination of an argument, a variable and a file is the same in C as in Rust: of a pool, of a tag
-//! as of a child, and the error of a value that is not valid. Tests of Python read the list of them.
+//! Each setting by each combination of an argument, a variable and a file is the same in C as in Rust: of a pool, of a
+//! tag as of a child, and the error of a value that is not valid. Tests of Python read the list of them.
 //!
 //! `VRAMPOOL_UPDATE_FIGURES=1 cargo test -p vrampool-c --test setting_sources` writes it.
 

@@ -1,6 +1,6 @@
-//! Alerts in operation: pools, brokers and tags that sleep in many conditions at the same time, scraped by a real Prometheus
-//! whose rules are the shipped ones with durations 20 times as short. Which alerts fire for each is compared with which
-//! should.
+//! Alerts in operation: pools, brokers and tags that sleep in many conditions at the same time, scraped by a real
+//! Prometheus whose rules are the shipped ones with durations 20 times as short. Which alerts fire for each is compared
+//! with which should.
 //!
 //! `VRAMPOOL_SCENARIOS=1 cargo test -p vrampool-cli --test scenarios -- --nocapture` takes about four minutes, and
 //! prints the table. Without the variable only the table's names are checked.

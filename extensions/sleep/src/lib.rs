@@ -1,15 +1,15 @@
 //! Memory that sleeps, as that of vLLM's `CuMemAllocator`, on devices with virtual memory.
 //!
 //! A server that shares a GPU releases its model between two bursts of work and restores it quickly, with all
-//! addresses that graphs and kernels use. The sleep of a [`SleepArena`] copies the contents of its blocks to the host, or
-//! discards them, and returns all physical memory to the device. A wake restores it. [`sleep_all`] and [`wake_all`]
+//! addresses that graphs and kernels use. The sleep of a [`SleepArena`] copies the contents of its blocks to the host,
+//! or discards them, and returns all physical memory to the device. A wake restores it. [`sleep_all`] and [`wake_all`]
 //! change several arenas, all of them or none.
 //!
-//! A tag (`weights`, `kv_cache`) is a [child](vrampool::Pool::child) of a pool over virtual memory. Its arena sleeps, and
-//! the limits of the pool bound what is awake. [Trim](vrampool::Pool::trim) the pool before a sleep, because idle memory
-//! sleeps too; and before a wake that was refused is repeated. A pool with a
-//! [`cached_class`](vrampool::PoolBuilder::cached_class) and [`magazine_bytes`](vrampool::PoolBuilder::magazine_bytes) of 0
-//! has none: what is freed asleep goes with its backup at once.
+//! A tag (`weights`, `kv_cache`) is a [child](vrampool::Pool::child) of a pool over virtual memory. Its arena sleeps,
+//! and the limits of the pool bound what is awake. [Trim](vrampool::Pool::trim) the pool before a sleep, because idle
+//! memory sleeps too; and before a wake that was refused is repeated. A pool with a
+//! [`cached_class`](vrampool::PoolBuilder::cached_class) and [`magazine_bytes`](vrampool::PoolBuilder::magazine_bytes)
+//! of 0 has none: what is freed asleep goes with its backup at once.
 //!
 //! * `arena`: sleep and wake of an arena; `several`: of several, all of them or none;
 //! * `tag`: tags by name; `usage`: their figures;

@@ -146,7 +146,8 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
     figures.into_iter().filter(|figure| figure.is_exported()).collect()
 });
 
-/// Returns the figures of arenas that sleep by tag, for an [`Owner`](vrampool::telemetry::Owner) of another crate. All tags together are read one by one.
+/// Returns the figures of arenas that sleep by tag, for an [`Owner`](vrampool::telemetry::Owner) of another crate. All
+/// tags together are read one by one.
 ///
 /// ```
 /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};

@@ -1,4 +1,5 @@
-//! Memory that sleeps in a forked child: every call fails typed or reports nothing, drops have no effect, and nothing waits.
+//! Memory that sleeps in a forked child: every call fails typed or reports nothing, drops have no effect, and nothing
+//! waits.
 #![cfg(target_os = "linux")]
 
 use std::mem::ManuallyDrop;

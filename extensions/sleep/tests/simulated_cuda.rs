@@ -1,5 +1,5 @@
-//! Children that sleep on the simulated CUDA driver: each driver call fails once, and each wait is left out once. Skipped with a
-//! message on another driver and without one.
+//! Children that sleep on the simulated CUDA driver: each driver call fails once, and each wait is left out once.
+//! Skipped with a message on another driver and without one.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/simulated_cuda/each_call.rs"]

@@ -174,8 +174,8 @@ impl Accounts {
         self.above.iter().map(|level| level.bounds.limit).fold(self.caps.limit, u64::min)
     }
 
-    /// Whether a block may serve a class that is `excess` bytes smaller, so that all blocks that were live at the peak fit
-    /// within the limit beside it.
+    /// Whether a block may serve a class that is `excess` bytes smaller, so that all blocks that were live at the peak
+    /// fit within the limit beside it.
     pub(crate) fn allows(&self, excess: u64) -> bool {
         let expected = Sum { charged: self.expected.saturating_add(excess), ..Sum::default() };
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)

@@ -1,5 +1,5 @@
-//! Bytes and their limits: of one pool in `accounts`, whose settings are `caps`; of a pool and its children in `tree`, which
-//! decides by numbers (`admission`) and has its pools under one lock (`pool_tree`).
+//! Bytes and their limits: of one pool in `accounts`, whose settings are `caps`; of a pool and its children in `tree`,
+//! which decides by numbers (`admission`) and has its pools under one lock (`pool_tree`).
 
 pub(crate) mod accounts;
 pub(crate) mod admission;

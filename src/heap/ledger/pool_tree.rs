@@ -1,7 +1,8 @@
 //! The pools of a tree: a pool, its children, and theirs.
 //!
 //! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So
-//! the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two depots.
+//! the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two
+//! depots.
 
 use crate::heap::core::{
     BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall,
@@ -92,8 +93,8 @@ impl Family {
         })
     }
 
-    /// Returns the pools below the node `height` levels above `at`, without the pool of `at`, with the bytes that each may
-    /// release for `asked`.
+    /// Returns the pools below the node `height` levels above `at`, without the pool of `at`, with the bytes that each
+    /// may release for `asked`.
     fn below(&self, at: usize, height: usize, asked: Asked) -> Vec<(usize, &Member, u64)> {
         let (mut path, mut more, mut share) = (Vec::new(), asked.class, asked.share);
         for (node, member) in self.up(at).take(height.saturating_add(1)) {
@@ -129,15 +130,15 @@ impl Member {
 }
 
 impl Depot {
-    /// Returns the number of blocks in magazines of threads that have not visited a pool since the pool's last handle was
-    /// dropped. `None` while the pool has a handle or a live buffer.
+    /// Returns the number of blocks in magazines of threads that have not visited a pool since the pool's last handle
+    /// was dropped. `None` while the pool has a handle or a live buffer.
     pub(in crate::heap) fn parked(&self) -> Option<u64> {
         (self.is_dropped() && self.bytes_now().live == 0).then_some(self.counters.live_buffers)
     }
 
-    /// For the pool that an arena serves: returns the number of pools that have memory of the arena, and the sum of their
-    /// [parked](Self::parked) blocks. `None` while one of these pools is in use. The sum is never too large, as a block
-    /// leaves it before it leaves the arena.
+    /// For the pool that an arena serves: returns the number of pools that have memory of the arena, and the sum of
+    /// their [parked](Self::parked) blocks. `None` while one of these pools is in use. The sum is never too large, as a
+    /// block leaves it before it leaves the arena.
     pub(in crate::heap) fn parked_in_arena(&self) -> Option<(usize, u64)> {
         let own = self.parked()?;
         let Some((root, at)) = self.node else { return Some((1, own)) };
@@ -208,8 +209,8 @@ impl DepotGuard {
         family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
     }
 
-    /// Returns the live bytes of the other pools below the node `height` levels above the pool's, and the unused bytes of
-    /// their shares.
+    /// Returns the live bytes of the other pools below the node `height` levels above the pool's, and the unused bytes
+    /// of their shares.
     pub(crate) fn beside(&self, height: usize) -> (u64, u64) {
         let (Some(family), Some((_, at))) = (&self.family, self.node) else { return (0, 0) };
         let own: Vec<_> = family.up(at).map(|(node, _)| node).collect();
@@ -271,13 +272,14 @@ impl PoolCore {
         }
     }
 
-    /// Recalls the magazines of the other pools of the tree, for a waiting request. They get no new ones until it is served.
+    /// Recalls the magazines of the other pools of the tree, for a waiting request. They get no new ones until it is
+    /// served.
     pub(crate) fn recall_others(&self) {
         self.others().iter().for_each(|other| other.recall(&mut other.depot(), Recall::Slots));
     }
 
-    /// Releases idle memory of other pools of the tree if the pool's own is not enough for `class` bytes. Returns whether
-    /// memory was released.
+    /// Releases idle memory of other pools of the tree if the pool's own is not enough for `class` bytes. Returns
+    /// whether memory was released.
     pub(in crate::heap) fn relieve(&self, class: u64) -> bool {
         let (mut is_any, asked) = (false, Asked { class, share: None });
         loop {
@@ -289,8 +291,8 @@ impl PoolCore {
         }
     }
 
-    /// Releases at least `bytes` of idle memory of the other pools below the node `height` levels above the pool's, or all
-    /// idle memory beyond their shares. Returns the released bytes.
+    /// Releases at least `bytes` of idle memory of the other pools below the node `height` levels above the pool's, or
+    /// all idle memory beyond their shares. Returns the released bytes.
     pub(crate) fn trim_others(&self, height: usize, bytes: u64, asked: Asked) -> u64 {
         let mut released = 0;
         for (other, spare) in self.spare(height, asked) {

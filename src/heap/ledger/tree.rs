@@ -90,8 +90,8 @@ impl Bounds {
         }
     }
 
-    /// Returns the growth of the bytes in use that a node counts in the node above it, if the node gets `more` bytes, or
-    /// as many as its limit allows.
+    /// Returns the growth of the bytes in use that a node counts in the node above it, if the node gets `more` bytes,
+    /// or as many as its limit allows.
     pub(crate) fn growth(&self, sum: Sum, more: u64) -> u64 {
         let in_use = sum.in_use();
         let more = more.min(self.limit.saturating_sub(in_use));

@@ -21,9 +21,9 @@
 //!
 //! Blocks of a thread that makes no call are out of reach: to take them, each hit would need a lock or an
 //! atomic operation. They are at most an eighth of the limit in all threads, and less when the limit is near.
-//! An inactive thread keeps at most [`PoolBuilder::magazine_bytes`](crate::PoolBuilder) until it ends. It keeps blocks of
-//! a dropped pool until it next visits any pool's depot for a small class or a free. These blocks keep no other memory
-//! of an arena that the pool made: it releases its memory once no buffer is live, if it grows or the device
+//! An inactive thread keeps at most [`PoolBuilder::magazine_bytes`](crate::PoolBuilder) until it ends. It keeps blocks
+//! of a dropped pool until it next visits any pool's depot for a small class or a free. These blocks keep no other
+//! memory of an arena that the pool made: it releases its memory once no buffer is live, if it grows or the device
 //! [releases](vrampool_backend::Memory::release) memory behind handles.
 //!
 //! A thread frees nothing when it ends: its blocks move to the depot, and [another

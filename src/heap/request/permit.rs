@@ -18,8 +18,8 @@ impl Depot {
             || self.accounts.admission(class) != Admission::Evict(0)
     }
 
-    /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`, of any
-    /// pool of the tree.
+    /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`, of
+    /// any pool of the tree.
     #[inline]
     pub(crate) fn is_reserved_for_waiter(&self, class: u64, position: &Position<'_>) -> bool {
         self.queue.has_deadlines() && {
@@ -43,8 +43,8 @@ impl Depot {
             && !self.has_nothing_for(&self.keys_for(key))
     }
 
-    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first. Returns the blocks
-    /// to drop without the lock, and the surplus bytes to report as freed, both before the device is asked.
+    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first. Returns the
+    /// blocks to drop without the lock, and the surplus bytes to report as freed, both before the device is asked.
     /// With `may_wait`, earlier requests that wait for memory that is being released come first.
     pub(crate) fn permit(
         &mut self,
@@ -81,7 +81,8 @@ impl Depot {
 }
 
 /// The turns of a waiting request against an exact model, on a clock of the test: it is served within the longest hold, and
-/// one that is never served shuts out others for one turn at a time. That holds in one pool, and in all pools of a tree.
+/// one that is never served shuts out others for one turn at a time. That holds in one pool, and in all pools of a
+/// tree.
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use super::*;

@@ -24,7 +24,8 @@ pub(crate) struct Position<'a> {
     /// [`Queue::LAST`] until it is queued.
     number: Cell<u64>,
     awaited: Cell<Awaited>,
-    /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no deadline.
+    /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no
+    /// deadline.
     until: Option<Instant>,
     /// Its number, for the thread that it departed from. It changes under the lock.
     shown: Option<Number>,

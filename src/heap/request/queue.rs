@@ -244,8 +244,8 @@ impl Queue {
         if self.is_open { 0 } else { sum(self.before(number).filter(|entry| entry.has_deadline)) }
     }
 
-    /// As [`reserved_before`](Self::reserved_before), with requests of other pools of the tree that need bytes of the node
-    /// `height` levels above the pool's, or of a node below it.
+    /// As [`reserved_before`](Self::reserved_before), with requests of other pools of the tree that need bytes of the
+    /// node `height` levels above the pool's, or of a node below it.
     pub(crate) fn waiting_before(&self, number: u64, height: usize) -> u64 {
         let others = self.others_before(number).filter(|other| other.height <= height);
         others.fold(self.reserved_before(number), |sum, other| sum.saturating_add(other.bytes))

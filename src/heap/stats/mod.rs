@@ -1,5 +1,5 @@
-//! Statistics of a pool: the `table` of its figures, and their `text`. `counts` are kept under the lock, `counting` adds to
-//! them, and `read_stats` reads them.
+//! Statistics of a pool: the `table` of its figures, and their `text`. `counts` are kept under the lock, `counting`
+//! adds to them, and `read_stats` reads them.
 
 mod counting;
 pub(crate) mod counts;

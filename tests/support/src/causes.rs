@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// Checks that neither the error nor one of its causes includes the text of its own cause.
+/// Checks that no error of the chain includes the text of the next one.
 ///
 /// # Panics
 ///

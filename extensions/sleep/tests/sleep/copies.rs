@@ -28,10 +28,10 @@ fn a_piece_is_enqueued_while_another_is_copied() {
         let block = setup.filled(bytes, 3);
         for sleeps in [true, false] {
             let before = calls(&setup.device);
-            let told = RefCell::new(Vec::new());
+            let reported = RefCell::new(Vec::new());
             let on_progress = |now: SleepProgress| {
                 let copies = calls(&setup.device)[0] - before[0];
-                told.borrow_mut().push((now.copied_bytes, now.total_bytes, copies));
+                reported.borrow_mut().push((now.copied_bytes, now.total_bytes, copies));
             };
             let report = match sleeps {
                 true => sleep_all([("weights", &setup.sleep, offload)], Duration::ZERO, &on_progress),
@@ -40,7 +40,7 @@ fn a_piece_is_enqueued_while_another_is_copied() {
             let report = report.expect("no fault");
             let piece = |nth: u64| ((nth * PIECE).min(bytes), bytes, (nth + 1).min(5));
             assert_eq!(
-                told.into_inner(),
+                reported.into_inner(),
                 (1..6).map(piece).collect::<Vec<_>>(),
                 "{offload:?}, sleeps: {sleeps}"
             );
@@ -79,15 +79,15 @@ fn copies_go_on_without_staging_buffers() {
 fn progress_is_of_all_tags() {
     let tags = Tags::new(discrete(), &["weights", "kv_cache", "runtime"], Offload::Pinned);
     let blocks: Vec<_> = tags.all.iter().map(|tag| tags.filled(tag.name, 4 * MIB, 1)).collect();
-    let told = RefCell::new(Vec::new());
-    let note = |now: SleepProgress| told.borrow_mut().push((now.copied_bytes, now.total_bytes));
+    let reported = RefCell::new(Vec::new());
+    let note = |now: SleepProgress| reported.borrow_mut().push((now.copied_bytes, now.total_bytes));
     let both = [(4 * MIB, 8 * MIB), (8 * MIB, 8 * MIB)];
     for (kept, seen) in [(Offload::Pinned, &both[..]), (Offload::Discard, &[])] {
         let policy = |tag: &str| Some(if tag == "kv_cache" { Offload::Discard } else { kept });
         let _ = tags.sleep_with(policy, Duration::ZERO, &note).expect("no fault");
-        assert_eq!(told.take(), seen);
+        assert_eq!(reported.take(), seen);
         let _ = wake_all(tags.all.iter().map(|tag| &tag.arena), &note).expect("memory");
-        assert_eq!(told.take(), seen);
+        assert_eq!(reported.take(), seen);
     }
     drop(blocks);
 }

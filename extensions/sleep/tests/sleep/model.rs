@@ -1,5 +1,5 @@
-//! Random calls of a pool whose children sleep against an exact model: states, contents, and every byte of the device. A
-//! refusal means that the limit has no room. Bytes choose the calls, so that a fuzzer may, too.
+//! Random calls of a pool whose children sleep against an exact model: states, contents, and every byte of the device.
+//! A refusal means that the limit has no room. Bytes choose the calls, so that a fuzzer may, too.
 //!
 //! `VRAMPOOL_MODEL_OPERATIONS` sets the number of calls of the test.
 

@@ -81,7 +81,7 @@ fn unnamed(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Gives a file without a name one of its own: a link cannot replace a file.
+/// Names a file that has no name, because a link cannot replace a file.
 #[cfg(target_os = "linux")]
 fn link(file: &File, folder: &Path) -> io::Result<TempPath> {
     use rustix::fs::{AtFlags, CWD, linkat};
