@@ -270,3 +270,24 @@ fn requests_that_end_before_their_calls_lose_nothing() -> Answer {
     until(|| (pool.stats().held_bytes, device.taken()) == (0, 0));
     Ok(())
 }
+
+#[test]
+fn memory_that_a_request_leaves_is_freed_without_another_call() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    // In this thread's magazines, until its next call.
+    drop([1024, 4096].map(|bytes| pool.allocate(bytes, &stream).expect("memory")));
+    thread::scope(|scope| {
+        // The end of that thread leaves an idle block in the depot, after the trim.
+        scope.spawn(|| pool.trim().map(|_| drop(pool.allocate(4096, &stream)))).join().expect("no panic")
+    })
+    .expect("a trim");
+    let served = pool.allocate_timeout(4096, &stream, Duration::from_secs(60)).expect("memory");
+    let began = Instant::now();
+    while pool.stats().in_transit_bytes > 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing frees it: {}", pool.stats());
+        thread::yield_now();
+    }
+    assert_eq!((pool.stats().held_bytes, served.capacity()), (4096, 4096));
+}
