@@ -82,6 +82,7 @@ impl OutOfMemory {
         let (requested, class) = (self.requested_bytes, self.class_bytes);
         let live = self.live_bytes.saturating_add(self.beside_bytes);
         let taken = live.saturating_add(self.unused_share_bytes);
+        let transit = self.held_bytes.saturating_sub(self.live_bytes).saturating_sub(self.idle_bytes);
         match () {
             () if requested > limit => Cause::Request,
             () if !fits(class, self.live_bytes) && fits(requested, self.live_requested_bytes) => {
@@ -91,7 +92,7 @@ impl OutOfMemory {
             () if !fits(class, live) => Cause::SharedLimit,
             () if !fits(class, taken) => Cause::Shares,
             () if !fits(class, taken.saturating_add(self.waiting_bytes)) => Cause::Waiting,
-            () if self.idle_bytes > 0 => Cause::Idle,
+            () if self.idle_bytes > 0 && fits(class, taken.saturating_add(transit)) => Cause::Idle,
             () => Cause::Transit,
         }
     }
@@ -195,5 +196,23 @@ impl OutOfMemory {
                 f.write_str(scarce.and_then(Scarce::remedy).unwrap_or("drop live buffers"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a request of 64 KiB saw it beside a request whose deadline had passed in the driver.
+    #[test]
+    fn idle_memory_that_is_too_little_is_not_the_cause() {
+        let limit = Shortage::Limit(235 << 10);
+        let of = |idle_bytes| OutOfMemory {
+            idle_bytes,
+            live_bytes: 128 << 10,
+            held_bytes: 208 << 10,
+            ..OutOfMemory::of_device(64 << 10, limit.clone())
+        };
+        assert_eq!([16 << 10, 80 << 10].map(|idle| of(idle).cause()), [Cause::Transit, Cause::Idle]);
     }
 }

@@ -179,6 +179,7 @@ pub(crate) struct Depot {
     /// Requests that wait.
     pub(crate) queue: Queue,
     pub(crate) life: Life,
+    pub(crate) pool: Weak<PoolCore>,
 }
 
 /// A depot's state of the threads that have magazines.
@@ -200,6 +201,8 @@ pub(crate) enum Life {
     /// No pool: the depot is the lock of an arena.
     NoPool,
     Open,
+    /// Its arena is [detached](crate::heap::arena::detach): requests are refused, and returned blocks are not kept.
+    Asleep,
     /// The program has closed it: requests are refused, and returned blocks are not kept.
     Closed,
     /// Its last handle was dropped: returned blocks are not kept.

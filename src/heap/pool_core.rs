@@ -77,6 +77,7 @@ impl PoolCore {
             dropped_children: GlobalMutex::default(),
             supply: Box::new(supply),
         });
+        core.depot().pool = Arc::downgrade(&core);
         if let Some(parent) = &core.parent {
             core.join(parent, arena);
         }

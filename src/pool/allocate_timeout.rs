@@ -173,7 +173,7 @@ impl PoolCore {
     /// Refuses requests from now on. A pool without a handle stays one.
     fn close(&self) {
         let mut depot = self.depot();
-        if depot.life == Life::Open {
+        if matches!(depot.life, Life::Open | Life::Asleep) {
             depot.life = Life::Closed;
             self.recall(&mut depot, Recall::Memory);
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::arena::{ArenaBuffer, Attachment, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Error, Ledger};
+use vrampool::{Backend, Error, Ledger, Pool, Source};
 
 type Ranges = Arc<Mutex<Vec<Range<u64>>>>;
 
@@ -122,4 +122,31 @@ fn a_thread_does_not_wait_for_its_own_change() {
     assert_refused();
     attaching.commit();
     assert!(arena.allocate(8 * PAGE, &stream).is_ok() && block.on(&stream).is_ok());
+}
+
+/// Also from magazines.
+#[test]
+fn a_pool_serves_and_keeps_nothing_while_its_arena_is_detached() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).source(Source::Virtual).build().expect("a pool");
+    let arena = pool.arena().expect("it is virtual");
+    let attach = || arena.attach().expect("memory").expect("detached").commit();
+    let live = pool.allocate(1000, &stream).expect("memory");
+    drop(pool.allocate(1000, &stream).expect("memory"));
+    let detaching = arena.detach(Duration::ZERO).expect("no fault").expect("attached");
+    assert_eq!(pool.stats().idle_bytes, 0, "released first");
+    detaching.unmap().expect("no fault").commit(|_| ());
+    drop(live);
+    assert!(matches!(pool.allocate(1000, &stream), Err(Error::Asleep { .. })));
+    assert_eq!((pool.stats().held_bytes, attach()), (0, 0));
+    drop(pool.allocate(1000, &stream).expect("memory"));
+    assert!(pool.stats().idle_bytes > 0, "kept again");
+    pool.close();
+    detach(arena);
+    attach();
+    assert!(matches!(pool.allocate(1000, &stream), Err(Error::Closed)));
 }

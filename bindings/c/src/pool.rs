@@ -90,7 +90,6 @@ impl CPool {
     ) -> Result<u64, Failure> {
         // Before what it depends on is looked at.
         let epoch = streams::epoch();
-        tagged.check_awake(bytes)?;
         let is_plain = is_unscoped && !self.recording.is_active();
         self.home.with_stream(raw, |stream| {
             let named = Named::new(raw, stream, epoch);
@@ -120,9 +119,6 @@ impl CPool {
 
     #[inline(always)]
     fn allocate_ready_under(&self, tagged: &Tagged, bytes: u64, raw: usize) -> Option<u64> {
-        if tagged.is_asleep() {
-            return None;
-        }
         let epoch = streams::epoch();
         let noted = self.home.with_known(raw, |stream| {
             let buffer = internal::allocate_ready(&tagged.pool, bytes, stream)?;
@@ -139,13 +135,14 @@ impl CPool {
         bytes: u64,
         raw: usize,
     ) -> Result<u64, Failure> {
-        private.tagged.check_awake(bytes)?;
         let pool = &private.tagged.pool;
         let class = pool.class_of(bytes).unwrap_or(bytes);
         let epoch = streams::epoch();
         let (buffer, named) = self.home.with_stream(raw, |stream| {
             let named = Named::new(raw, stream, epoch);
-            if let Some(buffer) = private.take_idle(class, named.id) {
+            if !private.tagged.is_asleep()
+                && let Some(buffer) = private.take_idle(class, named.id)
+            {
                 return Ok((buffer, named));
             }
             let buffer = match pool.allocate(class, stream) {

@@ -3,16 +3,12 @@
 use crate::boundary::Versioned;
 use crate::failure::{Failure, check_no_callback};
 use crate::pool::{CPool, not_virtual};
-use crate::streams;
 use crate::tags::Tagged;
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use vrampool_sleep::{
-    Offload, SleepProgress, SleepReport as Done, SleepState, Wake, check_tags, sleep_all, wake_all,
-};
+use vrampool_sleep::{Offload, SleepProgress, SleepReport as Done, Wake, check_tags, sleep_all, wake_all};
 
 /// A `vrampool_copy_callback`: user, copied bytes, bytes in all.
 pub type CopyCallback = extern "C" fn(*mut c_void, u64, u64);
@@ -82,15 +78,8 @@ impl CPool {
         self.captures.reclaim(&self.home);
         let chosen = |tagged: Arc<Tagged>| policy(&tagged.tag).map(|offload| (tagged, offload));
         let chosen: Vec<_> = self.tags().into_iter().filter_map(chosen).collect();
-        for (tagged, _) in chosen.iter().filter(|(tagged, _)| !tagged.is_asleep()) {
-            // First, so that idle memory is not allocated meanwhile.
-            tagged.asleep.store(true, Ordering::Relaxed);
-            streams::forget_requests();
-            tagged.trim();
-        }
         let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));
         let slept = sleep_all(arenas, Duration::ZERO, on_progress);
-        chosen.iter().for_each(|(tagged, _)| tagged.note_state());
         self.sleep_counts.lock().count_sleep(&slept);
         Ok(slept?)
     }
@@ -112,7 +101,6 @@ impl CPool {
             }
             outcome => outcome,
         };
-        asleep.iter().for_each(|tagged| tagged.note_state());
         self.sleep_counts.lock().count_wake(&woken);
         Ok(woken?)
     }
@@ -127,14 +115,6 @@ impl CPool {
     pub(crate) fn check_tags(&self, named: &[&str]) -> Result<(), Failure> {
         let used = self.tags();
         Ok(check_tags(named, used.iter().map(|tagged| &*tagged.tag))?)
-    }
-}
-
-impl Tagged {
-    /// It is as asleep as its arena, which may have stayed so when a reversal failed, too.
-    fn note_state(&self) {
-        let is_asleep = self.arena.as_ref().is_some_and(|arena| arena.state() == SleepState::Asleep);
-        self.asleep.store(is_asleep, Ordering::Relaxed);
     }
 }
 
@@ -168,8 +148,7 @@ mod tests {
             device.faults().fail_nth(Call::Map, 1);
             let slept = pool.fall_asleep(&[], |_| Some(Offload::Discard), &|_| ());
             device.faults().clear();
-            let is_asleep = tagged.arena.as_ref().expect("virtual").state() == SleepState::Asleep;
-            assert_eq!(tagged.is_asleep(), is_asleep, "as its arena");
+            let is_asleep = tagged.is_asleep();
             stayed += u64::from(slept.is_err() && is_asleep);
             let _ = pool.wake(None, &|_| ()).expect("awake");
             if slept.is_err() {

@@ -332,7 +332,7 @@ pub(crate) fn forget() {
     EPOCH.fetch_add(OF_STREAMS, Ordering::Release);
 }
 
-/// What threads remember of requests is wrong from now on: a pool begins to be recorded, or to sleep.
+/// What threads remember of requests is wrong from now on: a pool begins to be recorded.
 pub(crate) fn forget_requests() {
     EPOCH.fetch_add(1, Ordering::Release);
 }

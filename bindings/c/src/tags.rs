@@ -1,18 +1,14 @@
 //! Tags: their pools.
 
-use crate::failure::{Failure, Status};
-use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool::Pool;
 use vrampool::any::AnyDevice;
-use vrampool_sleep::SleepArena;
+use vrampool_sleep::{SleepArena, SleepState};
 
 /// The pool of a tag.
 #[derive(Debug)]
 pub(crate) struct Tagged {
     pub(crate) tag: Box<str>,
     pub(crate) pool: Pool<AnyDevice>,
-    /// Nothing is allocated then; what is freed is idle until it wakes.
-    pub(crate) asleep: AtomicBool,
     /// Its arena, if memory is virtual.
     pub(crate) arena: Option<SleepArena<AnyDevice>>,
 }
@@ -20,7 +16,7 @@ pub(crate) struct Tagged {
 impl Tagged {
     pub(crate) fn new(tag: &str, pool: Pool<AnyDevice>) -> Self {
         let arena = pool.arena().filter(|arena| arena.is_growing()).cloned().map(SleepArena::new);
-        Self { tag: tag.into(), pool, asleep: AtomicBool::new(false), arena }
+        Self { tag: tag.into(), pool, arena }
     }
 
     /// Releases its pool's idle memory; a failure is logged.
@@ -37,24 +33,8 @@ impl Tagged {
         })
     }
 
+    /// Whether it is asleep, or falls asleep or wakes at this moment.
     pub(crate) fn is_asleep(&self) -> bool {
-        // Relaxed: who uses memory while another thread puts it to sleep is wrong whatever it reads here.
-        self.asleep.load(Ordering::Relaxed)
-    }
-
-    /// # Errors
-    /// [`Status::ASLEEP`] for a request of `bytes` while the tag is asleep.
-    #[inline(always)]
-    pub(crate) fn check_awake(&self, bytes: u64) -> Result<(), Failure> {
-        if self.is_asleep() { Err(self.asleep(bytes)) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn asleep(&self, bytes: u64) -> Failure {
-        let tag = &self.tag;
-        Failure::new(
-            Status::ASLEEP,
-            format!("{bytes} bytes were requested under the tag {tag}, which is asleep; wake it first"),
-        )
+        self.arena.as_ref().is_some_and(|arena| arena.state() != SleepState::Awake)
     }
 }

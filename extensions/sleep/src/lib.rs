@@ -6,10 +6,8 @@
 //! change several arenas, all of them or none.
 //!
 //! A tag (`weights`, `kv_cache`) is a [child](vrampool::Pool::child) of a pool over virtual memory. Its arena sleeps,
-//! and the limits of the pool bound what is awake. [Trim](vrampool::Pool::trim) the pool before a sleep, because idle
-//! memory sleeps too; and before a wake that was refused is repeated. A pool with a
-//! [`cached_class`](vrampool::PoolBuilder::cached_class) and [`magazine_bytes`](vrampool::PoolBuilder::magazine_bytes)
-//! of 0 has none: what is freed asleep goes with its backup at once.
+//! and the limits of the pool bound what is awake. A sleep releases the child's idle memory first, and what is freed
+//! asleep goes with its backup at once. [Trim](vrampool::Pool::trim) the pool before a wake that was refused is repeated.
 //!
 //! * `arena`: sleep and wake of an arena; `several`: of several, all of them or none;
 //! * `tag`: tags by name; `usage`: their figures;
@@ -26,7 +24,7 @@
 //!   (OpenCL, wgpu) has no arena that sleeps.
 //! * **Synchronisation.** A sleep waits for all work that uses the memory, and fails while a region of it
 //!   exists.
-//! * **No use while asleep.** Requests to a sleeping arena and access to its blocks return
+//! * **No use while asleep.** Requests to a sleeping arena or its pool, and access to their blocks, return
 //!   [`vrampool::Error::Asleep`]. Dropping them is allowed.
 //!
 //! ```

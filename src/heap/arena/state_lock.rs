@@ -2,7 +2,7 @@
 
 use super::detach::Phase;
 use super::state::State;
-use crate::heap::core::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot};
+use crate::heap::core::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot, PoolCore};
 use crate::heap::ledger::caps::Caps;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
@@ -13,6 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use vrampool_backend::{Backend, MemoryKind};
 
 /// The lock of an arena's state.
@@ -39,6 +40,16 @@ impl<B: Backend> StateLock<B> {
     /// The lock, for the pool over the arena.
     pub(super) fn shared(&self) -> &'static LockedDepot {
         self.lock
+    }
+
+    /// The pool that the arena serves.
+    pub(super) fn pool(&self) -> Option<Arc<PoolCore>> {
+        self.lock.depot.lock().pool.upgrade()
+    }
+
+    /// Changes whether the pool finds the arena [detached](super::detach).
+    pub(super) fn set_asleep(&self, is_asleep: bool) {
+        self.pool().into_iter().for_each(|pool| pool.set_asleep(is_asleep));
     }
 
     /// Checks that no pool over the arena has a handle or a live buffer.

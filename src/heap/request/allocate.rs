@@ -3,7 +3,7 @@
 use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena;
 use crate::heap::block::Block;
-use crate::heap::core::{Life, PoolCore};
+use crate::heap::core::PoolCore;
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::reclaim_thread;
@@ -186,7 +186,7 @@ impl PoolCore {
         let Request { key, requested, stream, position, .. } = *request;
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = self.depot();
-            if depot.life == Life::Closed || depot.is_reserved_for_waiter(key.class, position) {
+            if depot.refuses() || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
             let keys = depot.keys_for(key);

@@ -37,7 +37,7 @@ impl Depot {
 
     /// Whether a block is idle for a miss of `key` that would have to release memory: one was freed since its search.
     pub(crate) fn has_idle_instead(&mut self, key: Key, position: &Position<'_>) -> bool {
-        self.life != Life::Closed
+        !self.refuses()
             && !self.is_reserved_for_waiter(key.class, position)
             && self.accounts.admission(key.class) != Admission::Evict(0)
             && !self.has_nothing_for(&self.keys_for(key))

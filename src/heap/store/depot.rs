@@ -15,6 +15,7 @@ use crate::heap::store::keep::note_idle;
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
 use smallvec::SmallVec;
+use std::sync::Weak;
 use vrampool_backend::StreamId;
 
 /// The idle blocks that a request accepts.
@@ -41,6 +42,7 @@ impl Depot {
             backend_state,
             queue: Queue::default(),
             life: Life::Open,
+            pool: Weak::new(),
         }
     }
 
@@ -51,13 +53,19 @@ impl Depot {
     /// Whether returned blocks go to the source.
     #[inline]
     pub(in crate::heap) fn keeps_nothing(&self) -> bool {
-        self.life == Life::Dropped || self.life == Life::Closed && !self.accounts.is_private
+        self.is_dropped() || self.refuses() && !self.accounts.is_private
+    }
+
+    /// Whether no request is served.
+    #[inline]
+    pub(crate) fn refuses(&self) -> bool {
+        matches!(self.life, Life::Closed | Life::Asleep)
     }
 
     /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
-        self.life == Life::Closed || self.queue.has_deadlines()
+        self.refuses() || self.queue.has_deadlines()
     }
 
     /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets of `keys`, those of

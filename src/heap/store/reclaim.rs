@@ -1,6 +1,6 @@
 //! Returns idle memory to the source: at the last drop, on a trim, to stay within a cap, or if the device lacks memory.
 
-use crate::heap::core::{DROPPED, DROPPED_EPOCH, PoolCore, Recall, next_epoch};
+use crate::heap::core::{DROPPED, DROPPED_EPOCH, Life, PoolCore, Recall, next_epoch};
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::magazine::slots;
@@ -59,6 +59,19 @@ impl PoolCore {
             depot.threads.trimmed = epoch;
         }
         self.epoch.store(epoch, Relaxed);
+    }
+
+    /// Changes whether the arena of the pool is detached.
+    pub(in crate::heap) fn set_asleep(&self, is_asleep: bool) {
+        let mut depot = self.depot();
+        match depot.life {
+            Life::Open if is_asleep => {
+                depot.life = Life::Asleep;
+                self.recall(&mut depot, Recall::Memory);
+            }
+            Life::Asleep if !is_asleep => depot.life = Life::Open,
+            _ => {}
+        }
     }
 
     /// Releases idle memory until at most `cached_bytes` are idle. Returns the released bytes.

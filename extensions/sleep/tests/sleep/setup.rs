@@ -61,14 +61,13 @@ impl Tags {
         bytes == pattern(seed, block.len())
     }
 
-    /// Puts the tags that the policy names to sleep, without idle memory.
+    /// Puts the tags that the policy names to sleep.
     pub(crate) fn sleep_with(
         &self,
         policy: impl Fn(&str) -> Option<Offload>,
         timeout: Duration,
         on_progress: &dyn Fn(SleepProgress),
     ) -> Result<SleepReport, Error> {
-        let _ = self.pool.trim()?;
         let arenas = self.all.iter().filter_map(|tag| Some((tag.name, &tag.arena, policy(tag.name)?)));
         sleep_all(arenas, timeout, on_progress)
     }

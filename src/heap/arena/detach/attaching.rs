@@ -92,6 +92,7 @@ impl<B: Backend> Attaching<'_, B> {
             self.core.share.keep(grant);
         }
         drop(handles);
+        self.core.state.set_asleep(false);
         self.core.state.shared().notify_freed();
         logging::debug!("arena on {}: attached, {bytes} bytes taken", self.core.id);
         bytes

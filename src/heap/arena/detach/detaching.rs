@@ -102,7 +102,10 @@ impl<B: Backend> Drop for Detaching<'_, B> {
         let Some(mut change) = self.change.take() else { return };
         let (mapped, panic) = caught(|| self.core.map_views(&mut change.views, &change.pieces));
         match mapped {
-            Ok(()) => self.core.state.lock().phase = Phase::Attached,
+            Ok(()) => {
+                self.core.state.lock().phase = Phase::Attached;
+                self.core.state.set_asleep(false);
+            }
             Err(error) => {
                 logging::warn!("arena on {}: detached with its memory, because {error}", self.core.id);
                 drop(self.core.finish_detached(change));
@@ -150,6 +153,7 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
         let mut patience = Patience::of(timeout);
         let waited = self.wait_for_others()?;
+        self.state.pool().into_iter().for_each(|pool| _ = pool.trim_to(0));
         let alone = self.changing.lock();
         // Pieces whose unmapping failed before are released now, or the device fails.
         self.release_completed(&[], 0, &waited)?;
@@ -161,6 +165,9 @@ impl<B: Backend> ArenaCore<B> {
         if matches!(state.phase, Phase::Detached(_)) {
             return Ok(None);
         }
+        drop(state);
+        self.state.set_asleep(true);
+        state = self.state.lock();
         // Holds are taken under the lock that is held here.
         while state.slots.iter().any(LiveBlock::is_held) {
             // New regions wait for the lock of changes, so that they cannot put the change off.
@@ -170,6 +177,8 @@ impl<B: Backend> ArenaCore<B> {
             state = self.state.lock();
             state.phase = Phase::Attached;
             if !waits {
+                drop(state);
+                self.state.set_asleep(false);
                 return Err(ArenaError::Pinned.into());
             }
         }

@@ -47,7 +47,8 @@ pub enum Attachment {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Begins to return all physical memory to the device. Blocks stay live at their addresses.
+    /// Begins to return all physical memory to the device. Blocks stay live at their addresses. Idle memory of the pool
+    /// over the arena is released first, and the pool refuses requests until the arena is [attached](Self::attach).
     ///
     /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
     /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
