@@ -2,7 +2,8 @@
 
 use crate::{PAGE, has_virtual_memory};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
 use std::time::Duration;
 use vrampool::arena::{ArenaBuffer, Attachment, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
@@ -124,7 +125,7 @@ fn a_thread_does_not_wait_for_its_own_change() {
     assert!(arena.allocate(8 * PAGE, &stream).is_ok() && block.on(&stream).is_ok());
 }
 
-/// Also from magazines.
+/// Also from magazines, and those of other threads.
 #[test]
 fn a_pool_serves_and_keeps_nothing_while_its_arena_is_detached() {
     if !has_virtual_memory() {
@@ -137,9 +138,18 @@ fn a_pool_serves_and_keeps_nothing_while_its_arena_is_detached() {
     let attach = || arena.attach().expect("memory").expect("detached").commit();
     let live = pool.allocate(1000, &stream).expect("memory");
     drop(pool.allocate(1000, &stream).expect("memory"));
-    let detaching = arena.detach(Duration::ZERO).expect("no fault").expect("attached");
-    assert_eq!(pool.stats().idle_bytes, 0, "released first");
-    detaching.unmap().expect("no fault").commit(|_| ());
+    let turns = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop([(); 2].map(|()| pool.allocate(3000, &stream).expect("memory")));
+            turns.wait();
+            turns.wait();
+            assert!(matches!(pool.allocate(3000, &stream), Err(Error::Asleep { .. })));
+        });
+        turns.wait();
+        detach(arena);
+        turns.wait();
+    });
     drop(live);
     assert!(matches!(pool.allocate(1000, &stream), Err(Error::Asleep { .. })));
     assert_eq!((pool.stats().held_bytes, attach()), (0, 0));
