@@ -10,23 +10,23 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vrampool_backend::Holder;
 
-/// Most tags, and most lines, with series of their own.
+/// Most children, and most lines, with series of their own.
 const MOST_NAMES: usize = 16;
 
 /// The name of the rest.
 const OTHER: &str = "other";
 
 figures! {
-    /// Memory of the children of one tag. The sum over all tags is the pool's live memory.
+    /// Memory of the children of one name. The sum over all names is the pool's live memory.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    pub struct TagStats("tag_", Each("tag")) {
+    pub struct ChildStats("child_", Each("child")) {
         Gauge live_bytes: u64, "bytes",
-            "Bytes of live buffers of the children with a tag. `other`: of the pool itself, and of tags beyond the 16 \
+            "Bytes of live buffers of the children of a name. `other`: of the pool itself, and of names beyond the 16 \
              with most bytes. Only of pools with children.";
-        Gauge idle_bytes: u64, "bytes", "Idle bytes of the children with a tag. `other`: as for live ones.";
-        Gauge live_buffers: u64, "buffers", "Live buffers of the children with a tag, as for bytes.";
-        Cap limit_bytes: Option<u64>, "bytes", "The sum of the limits of the children with a tag; unset if one of them has none, and of `other`.";
-        Gauge share_bytes: u64, "bytes", "Bytes of the pool's limit that are the shares of the children with a tag.";
+        Gauge idle_bytes: u64, "bytes", "Idle bytes of the children of a name. `other`: as for live ones.";
+        Gauge live_buffers: u64, "buffers", "Live buffers of the children of a name, as for bytes.";
+        Cap limit_bytes: Option<u64>, "bytes", "The sum of the limits of the children of a name; unset if one of them has none, and of `other`.";
+        Gauge share_bytes: u64, "bytes", "Bytes of the pool's limit that are the shares of the children of a name.";
     }
 }
 
@@ -48,18 +48,19 @@ pub(super) fn add(
     children: Vec<(String, PoolStats, u64)>,
     lines: &[Holder],
 ) {
-    let tag = |stats: &PoolStats, limit_bytes, share_bytes| {
+    let of_name = |stats: &PoolStats, limit_bytes, share_bytes| {
         let PoolStats { live_bytes, idle_bytes, live_buffers, .. } = *stats;
-        TagStats { live_bytes, idle_bytes, live_buffers, limit_bytes, share_bytes }
+        ChildStats { live_bytes, idle_bytes, live_buffers, limit_bytes, share_bytes }
     };
-    let (mut own, mut tags) = (tag(stats, None, 0), BTreeMap::<String, TagStats>::new());
+    let (mut own, mut names) = (of_name(stats, None, 0), BTreeMap::<String, ChildStats>::new());
     for (name, stats, share) in children {
-        let more = tag(&stats, stats.caps.limit_bytes, share);
+        let more = of_name(&stats, stats.caps.limit_bytes, share);
         // The pool's figures were read at another moment.
         own.live_bytes = own.live_bytes.saturating_sub(more.live_bytes);
         own.idle_bytes = own.idle_bytes.saturating_sub(more.idle_bytes);
         own.live_buffers = own.live_buffers.saturating_sub(more.live_buffers);
-        tags.entry(name)
+        names
+            .entry(name)
             .and_modify(|sum| {
                 sum.merge(&more);
                 sum.limit_bytes =
@@ -67,7 +68,7 @@ pub(super) fn add(
             })
             .or_insert(more);
     }
-    add_bounded(to, tags.into_iter().collect(), own, |tag| tag.live_bytes + tag.idle_bytes);
+    add_bounded(to, names.into_iter().collect(), own, |of| of.live_bytes + of.idle_bytes);
     let lines = lines.iter().map(|line| {
         let stats = SiteStats { live_bytes: line.bytes, live_buffers: line.buffers };
         (line.site.to_string(), stats)

@@ -1,7 +1,7 @@
 //! The metrics of a pool: its statistics, and its device's memory.
 
 use super::holders;
-use super::holders::{SiteStats, TagStats};
+use super::holders::{ChildStats, SiteStats};
 use super::owner::{Closing, Observed, Owner, Watch};
 use super::owner_figures::OwnerFigures;
 use super::sample::Value;
@@ -22,7 +22,7 @@ use vrampool_backend::{Backend, MemoryInfo};
 /// assert!(vrampool::telemetry::METRICS.iter().any(|figure| figure.metric == "vrampool_served_total"));
 /// ```
 pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
-    let figures = [PoolStats::table(), BucketStats::table(), TagStats::table(), SiteStats::table()]
+    let figures = [PoolStats::table(), BucketStats::table(), ChildStats::table(), SiteStats::table()]
         .concat()
         .into_iter()
         .chain(OTHERS.iter().map(|(figure, _)| figure))

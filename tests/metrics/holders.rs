@@ -41,7 +41,7 @@ fn live_bytes_are_those_of_all_tags_together() {
     let pool = Pool::builder(&device).name("tags").build().expect("a pool");
     exporter.add(&pool).expect("a thread");
     let own = pool.allocate(1000, &stream).expect("memory");
-    assert_eq!(by(&scrape(&exporter), "vrampool_tag_live_bytes", "tag").len(), 0, "it has no children");
+    assert_eq!(by(&scrape(&exporter), "vrampool_child_live_bytes", "child").len(), 0, "it has no children");
     let [decode, again, prefill] =
         ["decode", "decode", "prefill"].map(|tag| pool.child(tag).build().expect("a pool"));
     for child in [&decode, &again] {
@@ -54,7 +54,7 @@ fn live_bytes_are_those_of_all_tags_together() {
     let series = scrape(&exporter);
     let [bytes, idle, buffers, limits, shares] =
         ["live_bytes", "idle_bytes", "live_buffers", "limit_bytes", "share_bytes"]
-            .map(|name| by(&series, &format!("vrampool_tag_{name}"), "tag"));
+            .map(|name| by(&series, &format!("vrampool_child_{name}"), "child"));
     assert_eq!(bytes, BTreeMap::from([("decode", 66_560.0), ("other", 1024.0), ("prefill", 0.0)]));
     assert_eq!(idle, BTreeMap::from([("decode", 0.0), ("other", 0.0), ("prefill", 1024.0)]));
     assert_eq!(buffers, BTreeMap::from([("decode", 2.0), ("other", 1.0), ("prefill", 0.0)]));
@@ -69,14 +69,14 @@ fn live_bytes_are_those_of_all_tags_together() {
     // A buffer may live longer than its child.
     drop((decode, prefill, own));
     let series = scrape(&exporter);
-    let bytes = by(&series, "vrampool_tag_live_bytes", "tag");
+    let bytes = by(&series, "vrampool_child_live_bytes", "child");
     assert_eq!(bytes, BTreeMap::from([("decode", 66_560.0), ("other", 0.0)]));
     drop((live, more, again));
-    assert_eq!(by(&scrape(&exporter), "vrampool_tag_live_bytes", "tag").len(), 0, "it has no children");
+    assert_eq!(by(&scrape(&exporter), "vrampool_child_live_bytes", "child").len(), 0, "it has no children");
 }
 
 #[test]
-fn tags_beyond_the_largest_are_one() {
+fn children_beyond_the_largest_are_one() {
     let (exporter, device) = (exporter(), HostDevice::new());
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).name("many").build().expect("a pool");
@@ -89,7 +89,7 @@ fn tags_beyond_the_largest_are_one() {
     let named_other = pool.child("other").build().expect("a pool");
     let other = named_other.allocate(60_000, &stream).expect("memory");
     let series = scrape(&exporter);
-    let bytes = by(&series, "vrampool_tag_live_bytes", "tag");
+    let bytes = by(&series, "vrampool_child_live_bytes", "child");
     assert_eq!(bytes.len(), 16, "{bytes:?}");
     assert!(bytes.keys().all(|tag| *tag == "other" || *tag >= "tag 04"), "{bytes:?}");
     let all = bytes.values().sum();

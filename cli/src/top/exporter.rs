@@ -20,7 +20,7 @@ const MOST_ROWS: [usize; 2] = [1_000, 10_000];
 const LABELS: [&str; 4] = ["layer", "rung", "reason", "call"];
 
 /// Labels of the parts of a pool.
-const PARTS: [&str; 2] = ["bucket", "tag"];
+const PARTS: [&str; 2] = ["bucket", "child"];
 
 type Labels = BTreeMap<String, String>;
 
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((name.as_str(), value), ("rungs_total trim", 1500.0));
         assert_eq!((key.pool.as_str(), key.device.as_str(), key.part), ("x \"y\", }\\", "host:0", None));
         let (key, name, value) =
-            sample("vrampool_tag_live_bytes{pool=\"\u{1b}[2J\",tag=\"a\"} +Inf").expect("a sample");
+            sample("vrampool_child_live_bytes{pool=\"\u{1b}[2J\",child=\"a\"} +Inf").expect("a sample");
         assert_eq!((name.as_str(), value), ("live_bytes", f64::INFINITY));
         assert_eq!((key.pool.as_str(), key.part.as_deref()), (" [2J", Some("a")));
         let others = [
@@ -253,13 +253,13 @@ mod tests {
     fn a_reading_keeps_so_many_rows() {
         let line = |row: usize| {
             format!(
-                "vrampool_live_bytes{{pool=\"{row}\"}} 1\nvrampool_tag_live_bytes{{pool=\"0\",tag=\"{row}\"}} 1\n"
+                "vrampool_live_bytes{{pool=\"{row}\"}} 1\nvrampool_child_live_bytes{{pool=\"0\",child=\"{row}\"}} 1\n"
             )
         };
         let text: String = (0..12_000).map(line).collect();
         let (kept, left_out) = reading(&text.repeat(2));
         assert_eq!((kept.len(), left_out), (11_000, 24_000 - 11_000));
-        let part = "vrampool_tag_live_bytes{pool=\"more\",tag=\"a\"} 1";
+        let part = "vrampool_child_live_bytes{pool=\"more\",child=\"a\"} 1";
         assert_eq!(reading(&format!("{}{part}", (1..1001).map(line).collect::<String>())).1, 3);
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct View {
     pub(super) sort: Sort,
     /// A part of the names or addresses of the pools to show.
     pub(super) filter: String,
-    /// Whether buckets and tags have rows.
+    /// Whether buckets and children have rows.
     pub(super) parts: bool,
 }
 
