@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use vrampool_test_support::program;
+use vrampool_test_support::{command, outcome, program};
 use vrampool_trace::{Import, Op, Trace};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -33,11 +33,15 @@ fn a_page_shows_the_sums_of_its_trace_and_follows_the_pointer() {
     let converted = vrampool().args(["trace", "convert", "--to", "rmm", &own]).arg(&log).status();
     assert!(converted.expect("the program starts").success());
     let snapshot = format!("{ROOT}/extensions/trace/tests/golden/snapshot.pickle");
-    for file in [&own, &format!("{ROOT}/benches/traces/gpt2.csv.gz"), &snapshot, log.to_str().expect("UTF-8")]
-    {
+    let others =
+        ["gpt2", "resnet50", "serve_mixed"].map(|name| format!("{ROOT}/benches/traces/{name}.csv.gz"));
+    let golden = format!("{ROOT}/extensions/trace/tests/golden/rmm.csv");
+    let files = [&own, &snapshot, &golden, log.to_str().expect("UTF-8")];
+    for file in files.into_iter().chain(others.iter().map(String::as_str)) {
         let page = folder.path().join("page.html");
         let status = vrampool()
-            .args(["trace", "plot", "--source", "virtual", "--limit", "64GiB", file, "-o"])
+            .args(["trace", "plot", "--source", "virtual", "--size-classes", "exact:1"])
+            .args(["--limit", "64GiB", file, "-o"])
             .arg(&page)
             .status();
         assert!(status.expect("the program starts").success(), "{file}");
@@ -57,6 +61,12 @@ fn a_page_shows_the_sums_of_its_trace_and_follows_the_pointer() {
         for (name, expected) in figures {
             assert_eq!(shown[name].as_u64(), Some(expected), "{file}: {name}");
         }
+        eprintln!("{file}: loaded in {} ms, drawn in {} ms", shown["loaded"], shown["drawn"]);
+        // Blocks as large as their requests, so that both areas are alike but for blocks of no bytes.
+        let drawn = shown["rectangles"].as_f64().expect("an area") / areas as f64;
+        assert!((drawn - 1.0).abs() < 1e-3, "{file}: rectangles of {drawn} times the trace's area");
+        assert!(shown["tree"].as_f64().is_some_and(|part| (part - 1.0).abs() < 1e-6), "{file}: {shown}");
+        assert!(shown["colours"].as_u64().is_some_and(|colours| colours > 1), "{file}: {shown}");
         let lines = shown["lines"].as_str().expect("a key");
         assert!(lines.contains("limit 64.0 GiB"), "{file}: {lines}");
         let events = shown["events"].as_str().expect("a figure");
@@ -75,6 +85,68 @@ fn a_page_shows_the_sums_of_its_trace_and_follows_the_pointer() {
         let bytes = std::fs::metadata(&page).expect("a file").len();
         assert!(bytes <= 3 * packed + 40_000, "{file}: a page of {bytes} bytes for a file of {packed}");
     }
+}
+
+#[test]
+fn single_charts_are_svg() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    let draw = |name: &str, flags: &[&str]| {
+        let path = folder.path().join(name);
+        let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+        command.args(["trace", "plot", "--source", "virtual", "--limit", "300MiB", &file, "-o"]);
+        let (code, _, err) = outcome(command.arg(&path).args(flags));
+        assert_eq!(code, Some(0), "{err}");
+        std::fs::read_to_string(path).expect("a picture")
+    };
+    let bytes = draw("bytes.svg", &[]);
+    for text in
+        ["reserved", "requested", "limit 300.0 MiB", "stroke-dasharray", ">256.0 MiB<", ">600<", "events"]
+    {
+        assert!(bytes.contains(text), "{text}: {bytes:.3000}");
+    }
+    let addresses = draw("chart", &["--picture", "addresses"]);
+    for text in ["multistream: ", "stream 1", "rgb(66,133,214)"] {
+        assert!(addresses.contains(text), "{text}: {addresses:.3000}");
+    }
+    let rectangles = addresses.matches("h-").count();
+    assert!((300..=362).contains(&rectangles), "{rectangles} rectangles of 362 blocks");
+    assert!(
+        draw("bytes", &["--picture", "bytes"]) == bytes
+            && draw("page.svg", &["--picture", "page"]).contains("<html")
+    );
+    let unknown =
+        command(env!("CARGO_BIN_EXE_vrampool")).args(["trace", "plot", &file, "--picture", "moon"]).output();
+    assert_eq!(unknown.expect("it starts").status.code(), Some(2));
+}
+
+/// With a viewer that reports the file that it opens; and without one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_written_page_is_opened() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (viewer, seen) = (folder.path().join("xdg-open"), folder.path().join("seen"));
+    std::fs::write(&viewer, "#!/bin/sh\necho \"$1\" >seen\n").expect("a file");
+    std::fs::set_permissions(&viewer, std::fs::Permissions::from_mode(0o755)).expect("a program");
+    assert!(Command::new("mkfifo").arg(&seen).status().expect("it starts").success());
+    let open = |path: &Path| {
+        let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+        let file = format!("{ROOT}/extensions/trace/tests/golden/rmm.csv");
+        command
+            .args(["trace", "plot", &file, "--open", "--output=-a.html"])
+            .current_dir(&folder)
+            .env("PATH", path);
+        outcome(&mut command)
+    };
+    let (code, out, err) = open(folder.path());
+    assert_eq!((code, out.as_str()), (Some(0), "-a.html\n"), "{err}");
+    // Until the viewer has written.
+    let opened = std::fs::read_to_string(&seen).expect("a path");
+    assert_eq!(Path::new(opened.trim_end()), folder.path().join("-a.html"));
+    let (code, out, err) = open(Path::new("/nonexistent"));
+    assert_eq!((code, out.as_str()), (Some(1), "-a.html\n"));
+    assert!(err.contains("error: no viewer opens -a.html; open it in a browser"), "{err}");
 }
 
 /// Requested bytes of all blocks, and these times the events for which each is live.

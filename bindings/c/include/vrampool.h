@@ -1073,6 +1073,15 @@ vrampool_status vrampool_trace_convert(const char *source, const char *from_form
                                        vrampool_trace *trace, char **not_kept);
 
 /**
+ * Draws a trace as a pool of the host with the settings of `pool`, and as much memory as its device, serves it; `pool` itself
+ * is not used, and its tags are drawn together. `picture` is page (HTML that works offline), or bytes or addresses (SVG); null
+ * is bytes if the name ends with .svg, else page. The previous file stays unchanged if this fails.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_trace_plot(vrampool_trace trace, vrampool_pool pool, const char *path, const char *picture);
+
+/**
  * Returns a summary of a trace, as JSON for vrampool_string_free():
  *
  *     {"trace","events","allocations","frees","never_freed","dropped","streams","distinct_sizes","requested","peak_requested","largest",

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::errors::chain;
 use vrampool_trace::output::Output;
+use vrampool_trace::plot::{Picture, Plot};
 use vrampool_trace::{Export, Format, Import, Recorder, SizeRange, Trace};
 
 static TRACES: Mutex<Option<HashMap<u64, Arc<Trace>>>> = Mutex::new(None);
@@ -82,6 +83,17 @@ fn read(path: &str, format: Option<&str>, device: i32) -> Result<Trace, Failure>
 pub(crate) fn save(trace: u64, path: &str, format: Option<&str>) -> Result<(), Failure> {
     let format = format.map_or_else(|| Ok(Format::of_name(path)), format_of)?;
     Export::new(format).save(&*get(trace)?, path).map_err(failed("path"))
+}
+
+/// Draws a trace as a pool with the settings of this one serves it.
+pub(crate) fn plot(trace: u64, pool: u64, path: &str, picture: Option<&str>) -> Result<(), Failure> {
+    let picture =
+        picture.map_or_else(|| Ok(Picture::of_name(path)), str::parse).map_err(failed("picture"))?;
+    let output = Output::create(path).map_err(failed("path"))?;
+    let plot = Plot::like(&*get(trace)?, &registry::get(pool)?.main.pool).map_err(failed("trace"))?;
+    let mut drawn = Vec::new();
+    plot.write(picture, &mut drawn).map_err(failed("picture"))?;
+    output.save(drawn).map_err(failed("path"))
 }
 
 pub(crate) fn show(trace: u64) -> Result<Value, Failure> {

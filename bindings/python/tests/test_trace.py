@@ -44,6 +44,28 @@ def test_a_recording_is_what_a_pool_serves_within_it(pool: Pool) -> None:
     assert "3 events" in repr(recording.trace)
 
 
+def test_a_live_pool_is_drawn(pool: Pool, tmp_path: Path) -> None:
+    page, chart, other = (tmp_path / name for name in ("page.html", "chart.svg", "other.svg"))
+    with vrampool.trace.record(pool) as recording:
+        block = pool.allocate(5000)
+        before = pool.stats().reserved_bytes
+        recording.plot(page)
+        assert pool.stats().reserved_bytes == before
+    block.free()
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "DATA" not in text
+    recording.plot(chart)
+    recording.trace.plot(other, pool, "addresses")
+    assert chart.read_text().startswith("<svg") and other.read_text().startswith("<svg")
+    assert chart.read_text() != other.read_text()
+    with pytest.raises(vrampool.InvalidArgumentError, match="not a picture"):
+        recording.plot(page, "moon")
+    with pytest.raises(vrampool.InvalidArgumentError):
+        recording.plot(tmp_path / "no" / "page.html")
+    assert page.read_text() == text
+
+
 def test_a_recording_that_no_memory_holds_is_refused(pool: Pool) -> None:
     for events in (2**32 + 1, 10**12):
         with pytest.raises(vrampool.InvalidArgumentError, match="at most"), vrampool.trace.record(pool, events=events):

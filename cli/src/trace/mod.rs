@@ -25,7 +25,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Write a trace in another format.
     Convert(Convert),
-    /// Draw a trace as one HTML file: bytes over time, blocks by address and time, and the blocks of each moment.
+    /// Draw a trace as one HTML file: bytes over time, blocks by address and time, and the blocks of each moment; or a
+    /// single chart as SVG.
     Plot(Box<plot::Arguments>),
     /// Show the contents of a trace.
     Show(Show),

@@ -7,19 +7,27 @@ use crate::stdout::print;
 use crate::trace_options::spinner;
 use clap::Args;
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use vrampool::Pool;
 use vrampool_trace::output::{Output, shown};
-use vrampool_trace::plot::Plot;
+use vrampool_trace::plot::{Picture, Plot};
 
 /// Flags of `vrampool trace plot`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     input: Input,
-    /// The HTML file to write, which needs no network and no other file
+    /// The file to write, which needs no network and no other file
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
+    /// The picture: page (HTML with all charts), bytes or addresses (SVG)
+    /// [default: bytes if the name of the file ends with .svg, else page]
+    #[arg(long, value_name = "PICTURE")]
+    picture: Option<Picture>,
+    /// Open the file with the system's viewer
+    #[arg(long)]
+    open: bool,
     #[command(flatten)]
     pool: PoolOptions,
     /// Capacity of the host device, or `unlimited`; no buffer is written
@@ -27,7 +35,15 @@ pub(crate) struct Arguments {
     device_memory: u64,
 }
 
-/// Replays the trace once through a pool, and writes the page.
+/// The system has no viewer, or it does not start.
+#[derive(Debug, thiserror::Error)]
+#[error("no viewer opens {}; open it in a browser", shown(.path))]
+struct NoViewer {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Replays the trace once through a pool, and writes the picture.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let inputs = arguments.pool.inputs().chain([arguments.input.file.as_path()]);
     let output = Output::create(&arguments.output)?.distinct_from(inputs)?;
@@ -51,9 +67,16 @@ impl device::Run for Draw<'_> {
         let builder = Pool::builder(&device).from_environment()?.name(trace.name());
         let plot = Plot::replay(&trace, &build(arguments.pool.apply(builder))?);
         spinner.finish_and_clear();
-        let mut page = Vec::new();
-        plot?.write_html(&mut page)?;
-        output.save(page)?;
-        print(format_args!("{}: open it in a browser", shown(&arguments.output)))
+        let mut picture = Vec::new();
+        plot?.write(arguments.picture.unwrap_or_else(|| Picture::of_name(output.path())), &mut picture)?;
+        output.save(picture)?;
+        let path = &arguments.output;
+        if !arguments.open {
+            return print(format_args!("{}: open it in a browser", shown(path)));
+        }
+        print(shown(path))?;
+        // Absolute: a name may begin with a hyphen.
+        let opened = std::path::absolute(path).and_then(open::that_detached);
+        Ok(opened.map_err(|source| NoViewer { path: path.clone(), source })?)
     }
 }

@@ -4,7 +4,7 @@
 //! * [`Import`] and [`Export`] read and write traces, also those of RMM and PyTorch.
 //! * [`Replay`] drives a [`Pool`](vrampool::Pool) by a trace and measures each [`Pass`].
 //! * [`fitted`] chooses the size classes with which a pool holds the least memory.
-//! * [`plot`] draws a trace, as one HTML file.
+//! * [`plot`] draws a trace, also of a live pool, as one HTML file or as SVG.
 //! * [`output`] replaces files as a whole or not at all.
 //!
 //! ```

@@ -83,6 +83,12 @@ pub extern "C" fn vrampool_trace_convert(
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_trace_plot(trace: u64, pool: u64, path: Text<'_>, picture: Text<'_>) -> Status {
+    guard(|| traces::plot(trace, pool, path.required("path")?, picture.optional("picture")?))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_trace_show(trace: u64, json: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         json.check("json")?;

@@ -607,6 +607,9 @@ static void test_traces(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_save(trace, "no/where.csv", NULL));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_save(trace, "trace.csv", "xml"));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_show(trace, NULL));
+    OK(vrampool_trace_plot(trace, pool, "trace.svg", "addresses"));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_plot(trace, pool, "trace.svg", "moon"));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_trace_plot(trace, 0, "trace.svg", NULL));
     OK(vrampool_trace_free(trace));
     test_conversions();
 

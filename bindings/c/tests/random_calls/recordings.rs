@@ -10,7 +10,7 @@ impl Caller<'_> {
     pub(super) fn recording(&mut self) -> Status {
         let (pool, known) = (self.a_pool(), some(&mut self.choices, &self.shared.traces, [0, 9]));
         let (mut trace, mut dropped, mut text) = (0, 0, ptr::null_mut());
-        match self.choices.u8(..14) {
+        match self.choices.u8(..15) {
             0..2 => vrampool_record_start(pool, [0, 10, 1000, 1 << 40][self.choices.usize(..4)]),
             2..5 => {
                 let ask = if self.choices.bool() { vrampool_record_look } else { vrampool_record_stop };
@@ -42,6 +42,11 @@ impl Caller<'_> {
                 status
             }
             12 => self.convert(),
+            13 => {
+                let path = self.a_file();
+                let picture = [Text::null(), c"addresses".into(), c"moon".into()][self.choices.usize(..3)];
+                vrampool_trace_plot(known, pool, path.as_c_str().into(), picture)
+            }
             _ => vrampool_trace_load(
                 c"/proc/self/maps".into(),
                 [Text::null(), c"csv".into(), c"moon".into()][self.choices.usize(..3)],

@@ -118,6 +118,7 @@ _CHECKED: dict[str, list[Any]] = {
     "record_stop": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
     "trace_load": [c_char_p, c_char_p, c_int, POINTER(c_uint64)],
     "trace_save": [c_uint64, c_char_p, c_char_p],
+    "trace_plot": [c_uint64, c_uint64, c_char_p, c_char_p],
     "trace_show": [c_uint64, POINTER(c_void_p)],
     "trace_convert": [c_char_p, c_char_p, c_int, c_char_p, c_char_p, POINTER(c_uint64), POINTER(c_void_p)],
     "trace_free": [c_uint64],

@@ -98,6 +98,17 @@ class Trace(Handle):
         """
         LIBRARY.call("trace_save", self._handle, _bytes(path), _text(format))
 
+    def plot(self, path: File, pool: Pool, picture: str | None = None) -> None:
+        """Draws it as a pool of the host with the settings of `pool`, and as much memory as its device, serves it, in place of the
+        previous file. `pool` itself is not used, and its tags are drawn together.
+
+        `picture` is `page` (HTML that works offline), or `bytes` or `addresses` (SVG); without one `bytes` where the name ends with
+        `.svg`, else `page`.
+
+        Raises: `InvalidArgumentError` for a path that cannot be written, a trace that such a pool cannot serve, or what is no picture.
+        """
+        LIBRARY.call("trace_plot", self._handle, pool.handle, _bytes(path), _text(picture, "picture"))
+
     def __del__(self) -> None:
         # At the interpreter's end the library may be unloaded.
         with contextlib.suppress(Error, AttributeError, TypeError):
@@ -125,6 +136,15 @@ class Recording(Handle):
         if trace is None:
             raise ClosedError("the pool was closed while it was recorded; take the trace before")
         return trace
+
+    def plot(self, path: File, picture: str | None = None) -> None:
+        """Draws what was recorded so far, as `Trace.plot` does, with the settings of the recorded pool.
+
+        >>> with Pool(device="host", host_capacity="64MiB") as pool, record(pool) as recording:
+        ...     pool.allocate(1000).free()
+        ...     recording.plot(os.devnull)
+        """
+        self.trace.plot(path, self._pool, picture)
 
     @property
     def dropped(self) -> int:
@@ -255,5 +275,5 @@ def _bytes(path: File) -> bytes:
     return encoded
 
 
-def _text(text: str | None) -> bytes | None:
-    return None if text is None else _arguments.text(text, "format")
+def _text(text: str | None, name: str = "format") -> bytes | None:
+    return None if text is None else _arguments.text(text, name)

@@ -1,70 +1,50 @@
 //! A trace as a picture: one HTML file, which needs no network, with bytes over time, blocks by address and time, and the
-//! blocks of each moment.
+//! blocks of each moment; and single charts as SVG.
 
+mod colours;
 mod columns;
+mod drawing;
+mod page;
+mod picture;
 mod segments;
+mod svg;
 
-use super::error::TraceError;
+use super::error::position::Position;
+use super::error::{TraceError, TraceFault};
 use super::file::reader::Trace;
 use super::program::Step;
 use super::replay::Replay;
 use super::worker::Halt;
-use base64::prelude::{BASE64_STANDARD, Engine};
 use bytesize::ByteSize;
-use columns::Columns;
-use flate2::{Compression, write::GzEncoder};
+use drawing::{Block, Drawing, FIGURES};
+pub use picture::{Picture, UnknownPicture};
 use std::io::{self, Write};
 use vrampool::backend::Backend;
-use vrampool::{Pool, PoolStats};
+use vrampool::host::HostDevice;
+use vrampool::settings::{Origin, Scope};
+use vrampool::{Pool, PoolBuilder, PoolStats};
 
 /// How often the statistics of the pool are read, at the most.
 const SAMPLES: usize = 20_000;
-
-/// Numbers of a sample: those that [`sample`] returns.
-const SERIES: usize = 7;
-
-/// The page, which reads the columns that [`Plot::write_html`] puts in the place of `DATA`.
-const PAGE: &str = include_str!("page.html");
 
 /// A trace and how a pool served it, to be drawn.
 ///
 /// ```
 /// use vrampool::{Pool, host::HostDevice};
-/// use vrampool_trace::{Trace, plot::Plot};
+/// use vrampool_trace::{Trace, plot::{Picture, Plot}};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let trace = Trace::parse("op,id,size,stream,t_us\na,0,4096,0,0\nf,0,4096,0,9\n".as_bytes())?;
 /// let pool = Pool::builder(&HostDevice::new()).build()?;
 /// let mut page = Vec::new();
-/// Plot::replay(&trace, &pool)?.write_html(&mut page)?;
+/// Plot::replay(&trace, &pool)?.write(Picture::Page, &mut page)?;
 /// assert!(page.starts_with(b"<!doctype html>"));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 #[must_use]
-pub struct Plot {
-    name: String,
-    settings: String,
-    figures: Vec<(&'static str, String)>,
-    /// 0 if the pool has none.
-    limit: u64,
-    times: Vec<u64>,
-    blocks: Vec<Block>,
-    samples: Vec<[u64; SERIES]>,
-}
-
-/// One allocation of the trace.
-#[derive(Debug)]
-struct Block {
-    start: u64,
-    /// Events until its free; 0 if it is never freed.
-    events: u64,
-    size: u64,
-    capacity: u64,
-    stream: u64,
-    address: Option<u64>,
-}
+pub struct Plot(Drawing);
 
 impl Plot {
     /// Replays `trace` once through `pool`, by this thread, and records where each block lies and what the pool holds.
@@ -79,6 +59,7 @@ impl Plot {
         let (program, streams) = (&replay.program, replay.streams(pool, 0)?);
         let mut slots: Vec<_> = (0..program.slots).map(|_| None).collect();
         let (mut blocks, mut samples) = (Vec::new(), Vec::new());
+        let (mut live, mut requested) = (0, Vec::with_capacity(program.steps.len()));
         let (before, every) = (pool.stats(), program.steps.len().div_ceil(SAMPLES).max(1));
         let failed = |event, source| replay.halted(0, Halt { event, source });
         for (event, &step) in program.steps.iter().enumerate() {
@@ -95,12 +76,14 @@ impl Plot {
                         stream: stream.into(),
                         address: buffer.address(),
                     });
+                    live += size;
                     slots[slot as usize] = Some((blocks.len() - 1, buffer));
                 }
                 Step::Free { slot } | Step::FreeOn { slot, .. } => {
                     let Some((block, buffer)) = slots[slot as usize].take() else { continue };
-                    let Block { start, events, .. } = &mut blocks[block];
+                    let Block { start, events, size, .. } = &mut blocks[block];
                     *events = event as u64 - *start;
+                    live -= *size;
                     if let Step::FreeOn { stream, .. } = step {
                         buffer
                             .record_stream(&streams[usize::from(stream)])
@@ -108,12 +91,13 @@ impl Plot {
                     }
                 }
             }
+            requested.push(live);
             if event % every == 0 || event + 1 == program.steps.len() {
                 samples.push(sample(event, &pool.stats(), &before));
             }
         }
         let after = pool.stats();
-        Ok(Self {
+        Ok(Self(Drawing {
             name: trace.name().into(),
             settings: format!(
                 "{}, {} source, {} size classes",
@@ -124,70 +108,71 @@ impl Plot {
             figures: figures(trace, &after, &before),
             limit: pool.limit().unwrap_or(0),
             times: trace.events().iter().map(|event| event.t_us).collect(),
+            requested,
             blocks,
             samples,
-        })
+        }))
     }
 
-    /// Writes the page: one file, which needs no network and no other file.
+    /// As [`replay`](Self::replay), through a pool of the host that has the settings of `pool` and as much memory as its
+    /// device. `pool` itself is not used, and may serve a program meanwhile.
     ///
-    /// Any browser of 2023 or later shows it. The data are compressed columns: about as many bytes as the compressed
+    /// ```
+    /// use vrampool::{Backend, Pool, host::HostDevice};
+    /// use vrampool_trace::{Recorder, plot::{Picture, Plot}};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let recorder = Recorder::new();
+    /// let pool = Pool::builder(&device).limit(64 << 20).hook(recorder.hook()).build()?;
+    /// let _live = pool.allocate(5000, &stream)?;
+    /// let mut page = Vec::new();
+    /// Plot::like(&recorder.trace("so far")?, &pool)?.write(Picture::Page, &mut page)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay); also if the host has no pool with these settings.
+    pub fn like<B: Backend>(trace: &Trace, pool: &Pool<B>) -> Result<Self, TraceError> {
+        let of = pool.device().properties();
+        let host = HostDevice::builder().kind(of.kind);
+        let host = if of.total_bytes > 0 { host.memory_limit(of.total_bytes) } else { host };
+        // A table of classes has no text.
+        let builder =
+            Pool::builder(&host.build()).source(pool.source()).size_classes(pool.size_classes().clone());
+        let set = pool.settings().iter().filter(|of| {
+            let is_set = of.origin != Origin::Default && of.setting.scope != Scope::Child;
+            is_set && of.setting.name != "size_classes"
+        });
+        let twin = set.cloned().try_fold(builder, |builder, of| builder.set(of.setting.name, &of.text));
+        let twin = twin.and_then(PoolBuilder::build).map_err(|source| {
+            Position::default().error(trace.name(), TraceFault::Pool { pass: 0, source })
+        })?;
+        let Self(mut drawing) = Self::replay(trace, &twin)?;
+        drawing.settings += &format!("; a pool with the settings of `{}` on {}", pool.name(), of.name);
+        Ok(Self(drawing))
+    }
+
+    /// Writes a picture: one file, which needs no network and no other file.
+    ///
+    /// Any browser of 2023 or later shows a page. Its data are compressed columns: about as many bytes as the compressed
     /// trace.
     ///
     /// # Errors
     /// Those of `output`.
-    pub fn write_html(&self, mut output: impl Write) -> io::Result<()> {
-        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-        packed.write_all(&self.columns())?;
-        let data = BASE64_STANDARD.encode(packed.finish()?);
-        match PAGE.split_once("DATA") {
-            Some((head, tail)) => {
-                [head, &data, tail].into_iter().try_for_each(|part| output.write_all(part.as_bytes()))
-            }
-            None => Err(io::Error::other("the page has no place for data")),
+    pub fn write(&self, picture: Picture, mut output: impl Write) -> io::Result<()> {
+        match picture {
+            Picture::Page => output.write_all(page::html(&self.0)?.as_bytes()),
+            Picture::Bytes => output.write_all(svg::bytes(&self.0).as_bytes()),
+            Picture::Addresses => output.write_all(svg::addresses(&self.0).as_bytes()),
         }
-    }
-
-    /// In the order in which the page reads them.
-    fn columns(&self) -> Vec<u8> {
-        let (blocks, samples) = (&self.blocks, &self.samples);
-        let extents = blocks.iter().filter_map(|block| Some((block.address?, block.capacity)));
-        let segments = segments::of(extents);
-        let mut columns = Columns::default();
-        columns.text(&self.name);
-        columns.text(&self.settings);
-        columns.number(self.figures.len() as u64);
-        for (name, value) in &self.figures {
-            columns.text(name);
-            columns.text(value);
-        }
-        columns.number(self.limit);
-        columns.number(self.times.len() as u64);
-        columns.differences(self.times.iter().copied());
-        columns.number(blocks.len() as u64);
-        columns.differences(blocks.iter().map(|block| block.start));
-        let fields: [fn(&Block) -> u64; 4] = [|b| b.events, |b| b.size, |b| b.capacity, |b| b.stream];
-        for field in fields {
-            blocks.iter().for_each(|block| columns.number(field(block)));
-        }
-        columns.number(u64::from(!segments.is_empty()));
-        let place = |block: &Block| block.address.map_or(0, |address| segments::place(&segments, address));
-        columns.differences(blocks.iter().map(place));
-        columns.number(segments.len() as u64);
-        for segment in &segments {
-            columns.number(segment.address);
-            columns.number(segment.place);
-        }
-        columns.number(samples.len() as u64);
-        for field in 0..SERIES {
-            columns.differences(samples.iter().map(|sample| sample[field]));
-        }
-        columns.finish()
     }
 }
 
 /// The pool's figures after an event, in the order in which the page reads them.
-fn sample(event: usize, stats: &PoolStats, before: &PoolStats) -> [u64; SERIES] {
+fn sample(event: usize, stats: &PoolStats, before: &PoolStats) -> [u64; FIGURES] {
     let rungs = |stats: &PoolStats| {
         let rungs = stats.rungs;
         rungs.evict + rungs.wait + rungs.trim + rungs.compact
