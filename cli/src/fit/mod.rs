@@ -20,10 +20,11 @@ The fitted classes minimize the bytes that a pool without caps holds after servi
 
 The first table lists each class that the trace uses, with its requests and the peak of live buffers. Classes \
 marked general are not fitted: they are 8 classes per power of two (multiples of 512 bytes below 4 KiB), which \
-serve all other sizes. Padding is the bytes added by rounding up, relative to the bytes requested.
+serve all other sizes. Padding is the share of a block that rounding up added.
 
-The second table compares the fit with the other rules. Held is the memory that a pool without caps and \
-without borrowing holds at the end of the trace; its ratio is relative to the peak of requested bytes.";
+The second table compares the fit with the other rules: the padding of all requests, in bytes and as a share of all \
+bytes of their blocks. Held is the memory that a pool without caps and without borrowing holds at the end of the \
+trace; `times requested` is that over the peak of requested bytes.";
 
 /// Flags of `vrampool fit`.
 #[derive(Debug, Clone, Args)]

@@ -31,7 +31,7 @@ pub(crate) struct Class {
     pub(crate) share: f64,
     pub(crate) peak_buffers: u64,
     pub(crate) held: Option<u64>,
-    /// Over the bytes asked for; nothing when these are 0.
+    /// The share of padding in the bytes of its blocks; nothing when these are 0.
     pub(crate) padding: Option<f64>,
 }
 
@@ -82,7 +82,7 @@ impl Class {
             share: row.requests as f64 / demand.requests() as f64,
             peak_buffers: row.peak_buffers,
             held: row.held_bytes(),
-            padding: ratio(row.padding_bytes(), row.requested_bytes),
+            padding: padding(&[row]),
         };
         demand.by_class(&SizeClasses::from(classes.clone())).into_iter().map(of_one).collect()
     }
@@ -91,17 +91,25 @@ impl Class {
 impl Rule {
     pub(crate) fn new(demand: &Demand, rule: &SizeClasses) -> Self {
         let rows = demand.by_class(rule);
-        let sum = |bytes: fn(&ClassDemand) -> u64| rows.iter().map(bytes).fold(0u64, u64::saturating_add);
-        let padding_bytes = sum(ClassDemand::padding_bytes);
         let held = demand.held(rule);
         Self {
             row: "rule",
             size_classes: rule.to_string(),
             classes: rows.len(),
-            padding_bytes,
-            padding: ratio(padding_bytes, sum(|row| row.requested_bytes)),
+            padding_bytes: sum(&rows, ClassDemand::padding_bytes),
+            padding: padding(&rows),
             held,
             held_over_requested: held.and_then(|held| ratio(held, demand.peak_requested())),
         }
     }
+}
+
+fn sum(rows: &[ClassDemand], bytes: fn(&ClassDemand) -> u64) -> u64 {
+    rows.iter().map(bytes).fold(0, u64::saturating_add)
+}
+
+/// The share of padding in the bytes of all blocks of these classes.
+fn padding(rows: &[ClassDemand]) -> Option<f64> {
+    let padding = sum(rows, ClassDemand::padding_bytes);
+    ratio(padding, padding.saturating_add(sum(rows, |row| row.requested_bytes)))
 }

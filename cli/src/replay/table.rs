@@ -16,7 +16,7 @@ pub(crate) fn of(rows: &[Row]) -> String {
             row.driver_calls.to_string(),
         ]
     });
-    let columns = ["trace", "pass", "reserved/req.", "res./needed", "hit rate", "buckets", "driver calls"];
+    let columns = ["trace", "pass", "times requested", "times needed", "hit rate", "buckets", "calls"];
     let rates = table(Some(columns), 0..2, rates);
     let bytes = rows.iter().map(|row| {
         let [requested, live, held, reserved] =
@@ -27,5 +27,9 @@ pub(crate) fn of(rows: &[Row]) -> String {
     let columns = ["trace", "pass", "ops", "ns/op", "requested", "live", "held", "reserved"];
     let bytes = table(Some(columns), 0..2, bytes);
     let classes = rows.first().map_or("", |row| &row.size_classes);
-    format!("{rates}\n\n{bytes}\n\nsize classes: {classes}")
+    format!(
+        "{rates}\n\n{bytes}\n\n\
+         Times: the peak of reserved bytes over that of requested bytes, and over that of\n\
+         bytes in use. Calls: of the driver. Size classes: {classes}"
+    )
 }
