@@ -45,7 +45,10 @@ impl Interrupt {
     }
 
     /// Ends the program, after what there was to print, if a signal came.
-    pub(crate) fn end(&self) -> Result<(), Box<dyn Error>> {
+    ///
+    /// # Errors
+    /// If one came: the end of the program, with its exit code.
+    pub fn end(&self) -> Result<(), Box<dyn Error>> {
         let text = || "interrupted; what is printed is complete, and the rest is missing".into();
         self.exit_code().map_or(Ok(()), |exit_code| Err(Ended { text: text(), exit_code }.into()))
     }

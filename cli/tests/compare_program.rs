@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use std::collections::HashMap;
-use std::process::{Command, Stdio};
+#[cfg(target_os = "linux")]
+use vrampool_test_support::interrupted;
 use vrampool_test_support::{command, outcome};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -126,21 +127,8 @@ fn an_interrupted_program_prints_what_it_has() {
         (&["bench", "--quick"], "benchmark"),
     ] {
         let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().expect("it starts");
-        let listens = || {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t").map(str::to_owned));
-            u64::from_str_radix(&caught.expect("signals"), 16).expect("a mask") & 1 << 1 > 0
-        };
-        while !listens() {
-            std::thread::yield_now();
-        }
-        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        assert!(killed.expect("kill").success());
-        let output = child.wait_with_output().expect("it ends");
-        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
-        assert_eq!(output.status.code(), Some(130), "{arguments:?}: {err}");
+        let (code, out, err) = interrupted(command.args(arguments));
+        assert_eq!(code, Some(130), "{arguments:?}: {err}");
         assert!(err.contains("error: interrupted; what is printed is complete"), "{arguments:?}: {err}");
         assert!(out.contains(header), "{arguments:?}: {out}");
     }

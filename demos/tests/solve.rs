@@ -105,3 +105,13 @@ fn impossible_arguments_are_reported() {
     let (code, _, err) = vrampool(&["solve", "--streams", "0"]);
     assert_eq!(code, Some(2), "{err}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_ends_a_sweep_that_would_take_hours() {
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool-demos"));
+    command.args(["solve", "--backend", "host", "--latency", "100", "--chunk", "1", "--runs", "100000"]);
+    let (code, _, err) = vrampool_test_support::interrupted(&mut command);
+    assert_eq!(code, Some(130), "{err}");
+    assert!(err.contains("error: interrupted; what is printed is complete"), "{err}");
+}

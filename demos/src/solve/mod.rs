@@ -14,13 +14,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Comparison, Report};
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sweep::Sweep;
-use vrampool::Backend;
 use vrampool::any::Name;
+use vrampool::{Backend, BackendError};
 use vrampool_broker::{
-    Allocator, ArrayId, ArrayRequest, Broker, Client, ClientHandle, HostArray, HostBacking, RunReport, Share,
+    Allocator, ArrayId, ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, HostBacking,
+    RunReport, Share,
 };
+use vrampool_cli::interrupt::Interrupt;
 use vrampool_cli::pool_options::bytes_or_unlimited;
 use vrampool_cli::stdout::print;
 use vrampool_trace::output::Output;
@@ -94,14 +96,22 @@ enum HostArrays {
     File,
 }
 
-/// Solves on the device that was asked for, and prints the result.
+/// Solves on the device that was asked for, and prints the result; after an interrupt that of the runs so far.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let (report, drawn) = device::run(arguments.backend.as_ref(), Solving(arguments))?;
-    print(if arguments.json { serde_json::to_string(&report)? } else { report.table() })?;
+    let interrupt = Interrupt::listen()?;
+    let solving = Solving(arguments, &|| interrupt.exit_code().is_some());
+    let (report, drawn) = device::run(arguments.backend.as_ref(), solving)?;
+    if report.runs > 0 {
+        print(if arguments.json { serde_json::to_string(&report)? } else { report.table() })?;
+    }
+    interrupt.end()?;
     drawn
 }
 
-struct Solving<'a>(&'a Arguments);
+/// Whether the rest of the work is to be left.
+type IsStopped<'a> = &'a (dyn Fn() -> bool + Sync);
+
+struct Solving<'a>(&'a Arguments, IsStopped<'a>);
 
 /// The result, and whether its picture was written.
 type Solved = (Report, Result<(), Box<dyn Error>>);
@@ -110,13 +120,13 @@ impl device::Run for Solving<'_> {
     type Output = Solved;
 
     fn run<D: Device>(self, device: &D) -> Result<Solved, Box<dyn Error>> {
-        let Self(arguments) = self;
+        let Self(arguments, is_stopped) = self;
         match arguments.latency {
-            0 => solve(arguments, device, &device.kernels()?),
+            0 => solve(arguments, device, &device.kernels()?, is_stopped),
             latency => {
                 let slow = device.with_latency(Duration::from_millis(latency));
                 let slow = slow.ok_or("only the host device can be made slower")?;
-                solve(arguments, &slow, &slow.kernels()?)
+                solve(arguments, &slow, &slow.kernels()?, is_stopped)
             }
         }
     }
@@ -134,6 +144,7 @@ fn solve<B: Backend>(
     arguments: &Arguments,
     device: &B,
     oscillator: &impl Oscillator<B>,
+    is_stopped: IsStopped<'_>,
 ) -> Result<Solved, Box<dyn Error>> {
     // Before all of it is solved.
     let plot = arguments.plot.as_ref().map(Output::create).transpose()?;
@@ -150,29 +161,36 @@ fn solve<B: Backend>(
     if let Some(runs) = arguments.chunk {
         broker.set_chunk_runs(GROUP, runs)?;
     }
-    let mut batch = Batch::new(&broker, &client, arguments, sweep)?;
+    let mut batch = Batch::new(&broker, &client, arguments, sweep, is_stopped)?;
     let streams = usize::from(arguments.streams);
-    let single = match arguments.compare {
-        true => {
-            // The first touches every page for the first time.
-            batch.run(oscillator, 1, true)?;
-            Some((batch.run(oscillator, 1, true)?, batch.run(oscillator, 1, false)?))
-        }
-        false => None,
-    };
-    let mut concurrent = batch.run(oscillator, streams, false)?;
-    let comparison = single.map(|(timed, single)| Comparison::new(&timed, &single, &concurrent));
-    // The report is printed even if this fails.
-    let mut drawn = Ok(());
-    if let Some(output) = plot {
-        // Waiting for each stage takes time of its own, which a comparison is not to show.
-        let timed = batch.run(oscillator, streams, true)?;
-        drawn = plot::write(&timed, output);
-        if comparison.is_none() {
-            concurrent = timed;
+    let singles = if arguments.compare { 3 } else { 0 };
+    // The first touches every page for the first time.
+    let runs = [(1, true), (1, true), (1, false)].into_iter().take(singles).chain([(streams, false)]);
+    let mut done = Vec::new();
+    for (streams, is_timed) in runs.chain(plot.is_some().then_some((streams, true))) {
+        done.push(batch.run(oscillator, streams, is_timed)?);
+        if is_stopped() {
+            break;
         }
     }
-    Ok((batch.report(&client, &concurrent, comparison)?, drawn))
+    let is_whole = |run: &RunReport| run.runs == sweep.runs;
+    let comparison = match &done[..] {
+        [_, timed, single, concurrent, ..] if singles > 0 && is_whole(concurrent) => {
+            Some(Comparison::new(timed, single, concurrent))
+        }
+        _ => None,
+    };
+    // The report is printed even if this fails.
+    let drawn = match (plot, done.get(singles + 1)) {
+        (Some(output), Some(timed)) if is_whole(timed) => plot::write(timed, output),
+        _ => Ok(()),
+    };
+    // Waiting for each stage takes time of its own, which a comparison is not to show.
+    let shown = match comparison {
+        Some(_) => done.get(singles),
+        None => done.iter().max_by_key(|run| run.runs),
+    };
+    Ok((batch.report(&client, shown.unwrap_or(&RunReport::default()), comparison)?, drawn))
 }
 
 /// Registers the sweep as a client with the requested share, or an eighth of the batch.
@@ -197,6 +215,7 @@ struct Batch<'a, B: Backend> {
     states: HostArray<B>,
     parameters_id: ArrayId,
     states_id: ArrayId,
+    is_stopped: IsStopped<'a>,
 }
 
 impl<'a, B: Backend> Batch<'a, B> {
@@ -205,6 +224,7 @@ impl<'a, B: Backend> Batch<'a, B> {
         client: &ClientHandle<B>,
         arguments: &Arguments,
         sweep: Sweep,
+        is_stopped: IsStopped<'a>,
     ) -> Result<Self, Box<dyn Error>> {
         let array = |bytes| match arguments.host {
             None => broker.host_array(bytes),
@@ -219,10 +239,10 @@ impl<'a, B: Backend> Batch<'a, B> {
         let parameters_id = client.queue(request.total_runs(sweep.runs))?;
         let request = ArrayRequest::output("states", [sweep.samples, sweep.runs], 4).chunk_axis(1);
         let states_id = client.queue(request)?;
-        Ok(Self { broker, sweep, parameters, states, parameters_id, states_id })
+        Ok(Self { broker, sweep, parameters, states, parameters_id, states_id, is_stopped })
     }
 
-    /// Solves all of it, on so many streams.
+    /// Solves all of it, on so many streams; once it is stopped, only the chunks that have begun.
     fn run(
         &mut self,
         oscillator: &impl Oscillator<B>,
@@ -242,12 +262,26 @@ impl<'a, B: Backend> Batch<'a, B> {
                 bar.set_message(format!("chunks of {}", progress.chunk_len));
             });
         let execution = if is_timed { execution.timed() } else { execution };
+        let (is_stopped, began) = (self.is_stopped, Instant::now());
         let report = execution.run(|chunk, stream| {
+            if is_stopped() {
+                return Err(BackendError::unsupported("solving after an interrupt").into());
+            }
             let (from, to) = (chunk.region(parameters)?, chunk.region_mut(states)?);
             Ok(oscillator.solve(stream, from, sweep.step, sweep.steps, to)?)
         });
         bar.finish_and_clear();
-        Ok(report?)
+        match report {
+            // Those before it are complete.
+            Err(BrokerError::Run { chunk, range, .. }) if is_stopped() => {
+                let mut report = RunReport::default();
+                (report.chunks, report.runs, report.chunk_len) =
+                    (chunk, range.start, range.end - range.start);
+                (report.streams, report.elapsed) = (streams, began.elapsed());
+                Ok(report)
+            }
+            report => Ok(report?),
+        }
     }
 
     /// The report of a run.
@@ -264,7 +298,8 @@ impl<'a, B: Backend> Batch<'a, B> {
         Ok(Report {
             backend: properties.backend,
             device: properties.name.clone(),
-            runs: sweep.runs,
+            runs: run.runs,
+            unsolved: sweep.runs - run.runs,
             samples: sweep.samples,
             steps: sweep.steps,
             batch_bytes: parameter_bytes + state_bytes,
@@ -282,8 +317,8 @@ impl<'a, B: Backend> Batch<'a, B> {
             bytes_copied: run.copied_bytes,
             peak_staging: broker.stats().peak_staging_bytes,
             seconds,
-            runs_per_second: sweep.runs as f64 / seconds,
-            worst_error: sweep.worst_error(&self.states)?,
+            runs_per_second: run.runs as f64 / seconds,
+            worst_error: sweep.worst_error(&self.states, run.runs)?,
             comparison,
         })
     }
@@ -295,4 +330,36 @@ fn progress_bar(runs: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
     // The template is a constant; were it wrong, the bar would look as it does by default.
     style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use vrampool::host::HostDevice;
+
+    #[test]
+    fn a_sweep_that_is_stopped_reports_the_chunks_before() {
+        for flags in [&["--streams", "1"][..], &["--streams", "3"], &["--compare"]] {
+            let command = Arguments::augment_args(clap::Command::new("solve"));
+            let sizes = ["solve", "--runs", "1000", "--chunk", "100", "--steps", "2"];
+            let matches = command.get_matches_from(sizes.iter().chain(flags));
+            let arguments = Arguments::from_arg_matches(&matches).expect("flags");
+            let (device, asked) = (HostDevice::new(), AtomicU64::new(0));
+            let is_stopped = || asked.fetch_add(1, Ordering::Relaxed) > 5;
+            let kernels = device.kernels().expect("kernels");
+            let (report, drawn) = solve(&arguments, &device, &kernels, &is_stopped).expect("a part");
+            drawn.expect("no picture");
+            assert_eq!(
+                (report.runs, report.unsolved),
+                (100 * report.chunks, 1000 - report.runs),
+                "{flags:?}"
+            );
+            // Of several streams, one may be stopped before another one has asked for an earlier chunk.
+            let is_in_order = flags != ["--streams", "3"];
+            assert!(report.runs == 600 || !is_in_order && report.runs < 600, "{flags:?}: {}", report.runs);
+            assert!(report.comparison.is_none() && report.table().contains("interrupted before"));
+        }
+    }
 }

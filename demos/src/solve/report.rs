@@ -11,6 +11,8 @@ pub(crate) struct Report {
     pub(crate) backend: &'static str,
     pub(crate) device: String,
     pub(crate) runs: u64,
+    /// Runs that an interrupt left.
+    pub(crate) unsolved: u64,
     pub(crate) samples: u64,
     pub(crate) steps: u32,
     /// Bytes of the batch, on the device if it fitted.
@@ -83,6 +85,9 @@ impl Report {
             ["runs a second".into(), format!("{:.0}", self.runs_per_second)],
             ["worst error".into(), format!("{:.1e}", self.worst_error)],
         ];
+        if self.unsolved > 0 {
+            rows.insert(2, ["interrupted before".into(), format!("{} runs", self.unsolved)]);
+        }
         if self.shrinks > 0 {
             rows.push(["made finer".into(), format!("{} times: others needed memory", self.shrinks)]);
         }

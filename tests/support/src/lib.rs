@@ -38,6 +38,8 @@ pub use exposition::{assert_metrics_together, samples};
 pub use logging::ask_at_each_record;
 pub use memory::{every_kind_is_filled_copied_and_read, memory_is_allocated_and_dropped_on_many_threads};
 pub use pattern::pattern;
+#[cfg(target_os = "linux")]
+pub use programs::interrupted;
 pub use programs::{command, outcome};
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use setting::setting_texts;
