@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Draws parts of the dashboard as grafana/dashboard.svg, without Grafana: picture.py [--check | --record PROMETHEUS SERVER SECONDS].
+"""Draws parts of the dashboard without Grafana: picture.py [--check | --record LOAD PROMETHEUS SERVER SECONDS].
 
-The panels, their places, titles, units, expressions and legends are those of dashboards/vrampool.json. The values are those that a
-Prometheus had for the expressions, kept in recorded.json; lines of a right axis are left out. With `--record` requests of random sizes go to the example `inference_server` at
-the address SERVER for SECONDS, and then the values of that time are asked of the Prometheus at the address PROMETHEUS. With `--check` nothing is written; the picture has to be the one in the tree, and every expression has to be recorded.
+dashboard-healthy.svg is of a server whose limit suffices, dashboard-fault.svg of the same server under more than that.
+
+The panels, their places, titles, units, expressions and legends are those of dashboards/vrampool.json. The values are those that a Prometheus had
+for the expressions, kept in recorded-LOAD.json; lines of a right axis are left out. With `--record` requests of random sizes go to the example
+`inference_server` at the address SERVER for SECONDS, and then the values of that time are asked of the Prometheus at the address PROMETHEUS. With
+`--check` nothing is written; the pictures have to be those in the tree, and every expression has to be recorded.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DASHBOARD = HERE / "dashboards/vrampool.json"
-RECORDED = HERE / "recorded.json"
-PICTURE = HERE / "dashboard.svg"
+#: The loads, and the bodies of their requests as powers of ten: the server takes 1,024 times as much memory, of 64 MiB.
+LOADS = {"healthy": (1.0, 3.5), "fault": (3.5, 4.95)}
 
 #: Rows of Grafana's grid that are drawn: the overview and the panels of memory, and those of waits and times.
 BANDS = [(0, 33), (109, 133)]
@@ -62,14 +65,14 @@ def expressions() -> list[str]:
     return [*dict.fromkeys(found), ALERTS]
 
 
-def send(server: str, seconds: int) -> None:
-    """Sends requests from eight threads, in waves: some wait for memory, and some are refused."""
+def send(server: str, seconds: int, sizes: tuple[float, float]) -> None:
+    """Sends requests from eight threads, in waves. If they are large, some wait for memory, and some are refused."""
     end = time.monotonic() + seconds
 
     def work(number: int) -> None:
         choose = random.Random(number)
         while (left := end - time.monotonic()) > 0:
-            body = bytes(int(10 ** choose.uniform(1, 4.4)))
+            body = bytes(int(10 ** choose.uniform(*sizes)))
             # A refusal is an answer, too.
             with contextlib.suppress(urllib.error.HTTPError):
                 urllib.request.urlopen(f"{server}/infer", data=body, timeout=30).close()
@@ -82,7 +85,7 @@ def send(server: str, seconds: int) -> None:
         thread.join()
 
 
-def record(url: str, seconds: int) -> None:
+def record(url: str, seconds: int, to: Path) -> None:
     """Asks a Prometheus for all expressions, with everything that the variables select."""
     end = time.time()
     step = seconds / POINTS
@@ -100,7 +103,7 @@ def record(url: str, seconds: int) -> None:
             }
             for series in result
         ]
-    RECORDED.write_text(json.dumps(recorded, sort_keys=True, separators=(",", ":")).replace('],"', '],\n"') + "\n")
+    to.write_text(json.dumps(recorded, sort_keys=True, separators=(",", ":")).replace('],"', '],\n"') + "\n")
 
 
 def shown(value: float, unit: str | None) -> str:
@@ -221,26 +224,29 @@ def picture(recorded: Json) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the picture differs")
-    parser.add_argument("--record", nargs=3, metavar=("PROMETHEUS", "SERVER", "SECONDS"), help="record the values first")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a picture differs")
+    metavar = ("LOAD", "PROMETHEUS", "SERVER", "SECONDS")
+    parser.add_argument("--record", nargs=4, metavar=metavar, help=f"record the values first; LOAD: {', '.join(LOADS)}")
     given = parser.parse_args()
     if given.record:
-        seconds = int(given.record[2])
-        send(given.record[1], seconds)
-        record(given.record[0], seconds)
-    recorded = json.loads(RECORDED.read_text())
-    missing = [expression for expression in expressions() if expression not in recorded["expressions"]]
-    for expression in missing:
-        print(f"{RECORDED.name} lacks {expression}; record again (grafana/README.md)", file=sys.stderr)
-    if missing:
-        return 1
-    drawn = picture(recorded)
-    if given.check and drawn != PICTURE.read_text():
-        print(f"{PICTURE} differs from the dashboard and its recording; run grafana/picture.py", file=sys.stderr)
-        return 1
-    if not given.check:
-        PICTURE.write_text(drawn)
-    return 0
+        load, prometheus, server, seconds = given.record
+        send(server, int(seconds), LOADS[load])
+        record(prometheus, int(seconds), HERE / f"recorded-{load}.json")
+    faults = []
+    for load in given.record[:1] if given.record else LOADS:
+        source, target = HERE / f"recorded-{load}.json", HERE / f"dashboard-{load}.svg"
+        recorded = json.loads(source.read_text())
+        missing = [expression for expression in expressions() if expression not in recorded["expressions"]]
+        faults += [f"{source.name} lacks {expression}; record again (grafana/README.md)" for expression in missing]
+        if missing:
+            continue
+        drawn = picture(recorded)
+        if not given.check:
+            target.write_text(drawn)
+        elif drawn != target.read_text():
+            faults.append(f"{target} differs from the dashboard and its recording; run grafana/picture.py")
+    print(*faults, sep="\n", end="\n" if faults else "", file=sys.stderr)
+    return min(1, len(faults))
 
 
 if __name__ == "__main__":
