@@ -92,8 +92,8 @@ pub(crate) struct PoolLock {
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     pub(crate) depot: Mutex<Depot>,
-    /// Number of sleeping requests, plus one if the pool is in a tree: then each release also looks for sleeping
-    /// requests of the other pools. It changes under the lock that the requests release, so later holders see it.
+    /// Number of sleeping requests of the pool, or of all pools of its tree. It changes under the lock that the requests
+    /// release, so later holders see it.
     pub(super) asleep: AtomicU64,
     /// Of the root's lock: the accounts of its tree. Locked after a depot.
     pub(super) family: Mutex<Family>,

@@ -160,7 +160,7 @@ impl DepotGuard {
         let member = family.member(at);
         let do_others_wait = family.waiting > u64::from(member.waiting.is_some());
         let others = do_others_wait.then(|| family.waiting_beside(at));
-        self.queue.join(family.turns, others.into_iter().flatten());
+        self.queue.join(family.turns, others);
         let asleep = match &self.backend_state {
             BackendState::Arena(arena) => arena.asleep(),
             BackendState::Order { .. } => 0,
@@ -169,12 +169,14 @@ impl DepotGuard {
         accounts.asleep = asleep;
         accounts.others_idle = family.idle - member.idle;
         accounts.below = member.below;
-        let levels = family.up(at).zip(family.up(at).skip(1)).map(|((_, below), (_, member))| Level {
-            bounds: member.bounds,
-            beside: member.sum().minus(below.counted),
-        });
         accounts.above.clear();
-        accounts.above.extend(levels);
+        let mut below = member;
+        while let Some(above) = below.above {
+            let member = family.member(above);
+            let beside = member.sum().minus(below.counted);
+            accounts.above.push(Level { bounds: member.bounds, beside });
+            below = member;
+        }
         let own = accounts.caps.max_cached_bytes;
         accounts.caps.set_common(&family.caps);
         if accounts.is_private {
@@ -258,8 +260,8 @@ impl PoolCore {
                 below: Sum::default(),
                 counted: Sum::default(),
             });
-            // The count is one more than the sleeping requests, so that each release looks for requests of all pools.
-            family.asleep += pool.lock.lock.asleep.fetch_add(1, Relaxed);
+            // Of both, only the first pool of a tree can have any.
+            family.asleep += pool.lock.lock.asleep.fetch_add(family.asleep, Relaxed);
             drop(family);
             depot.node = Some((root, at));
             depot.enter();

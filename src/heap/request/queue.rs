@@ -93,10 +93,14 @@ impl Queue {
     }
 
     /// Sets what the queue has in common with those of the other pools of a tree.
-    pub(crate) fn join(&mut self, (begun, is_open): (u64, bool), others: impl Iterator<Item = Waiting>) {
+    pub(crate) fn join(
+        &mut self,
+        (begun, is_open): (u64, bool),
+        others: Option<impl Iterator<Item = Waiting>>,
+    ) {
         (self.begun, self.is_open) = (self.begun.max(begun), is_open);
         self.others.clear();
-        self.others.extend(others);
+        others.into_iter().for_each(|others| self.others.extend(others));
     }
 
     /// Returns the number of requests that ever waited, and whether those with a deadline reserve nothing now.

@@ -82,14 +82,22 @@ impl LockedDepot {
 
     /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
     pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
-        self.asleep.fetch_add(1, Relaxed);
-        guard.family.iter_mut().for_each(|family| family.asleep += 1);
+        self.count_asleep(&mut guard, 1);
         guard.leave();
         guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
         guard.enter();
-        guard.family.iter_mut().for_each(|family| family.asleep -= 1);
-        self.asleep.fetch_sub(1, Relaxed);
+        self.count_asleep(&mut guard, 1_u64.wrapping_neg());
         guard
+    }
+
+    /// Adds to the number of sleeping requests, which each pool of a tree has.
+    fn count_asleep(&self, guard: &mut DepotGuard, more: u64) {
+        let Some(family) = &mut guard.family else {
+            self.asleep.fetch_add(more, Relaxed);
+            return;
+        };
+        family.asleep = family.asleep.wrapping_add(more);
+        family.members.iter().flatten().for_each(|of| _ = of.lock.asleep.fetch_add(more, Relaxed));
     }
 
     /// Keeps the lock for a later owner.

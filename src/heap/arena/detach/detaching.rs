@@ -221,6 +221,8 @@ impl<B: Backend> ArenaCore<B> {
         }
         state.phase = Phase::Detached(Box::new(detached));
         drop(state);
+        // The limits of the pool's tree count none of it from now on.
+        self.state.set_asleep(true);
         let returned = self.share.split(unmapped);
         let is_freed =
             |extent: &Range<u64>| still.binary_search_by_key(&extent.start, |live| live.start).is_err();
