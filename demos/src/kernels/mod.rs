@@ -1,13 +1,16 @@
 //! The kernels of `train` and `solve`: what a device must compute, and one implementation for each backend.
 //!
-//! [`Kernels`] and [`Oscillator`] are all that the commands know. `operations` has what a network needs, `view` is a matrix as kernels see it;
-//! `shapes` checks the sizes of operands once for all backends; `host`, `cuda`, `opencl` and `wgpu` hold the
-//! implementations.
+//! [`Kernels`] and [`Oscillator`] are the interface for the commands. `operations` has the operations of a network, `view` is a
+//! matrix as kernels see it; `shapes` checks the sizes of operands once for all backends. `host` computes by closures;
+//! `launcher` makes a launch of each operation, which `cuda`, `opencl` and `wgpu` enqueue.
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod cuda;
 mod host;
+#[cfg(any(feature = "cuda", feature = "opencl", feature = "wgpu"))]
+#[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
+mod launcher;
 #[cfg(test)]
 mod laws;
 #[cfg(feature = "opencl")]
@@ -18,6 +21,7 @@ mod oscillator;
 mod shapes;
 mod view;
 #[cfg(feature = "wgpu")]
+#[allow(unsafe_code, reason = "its launch has a contract, as those of other drivers")]
 mod wgpu;
 
 #[cfg(feature = "cuda")]

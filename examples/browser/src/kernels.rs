@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "the program uses more of these files")]
 
+#[allow(unsafe_code, reason = "launches have a contract, as on other drivers")]
+#[path = "../../../demos/src/kernels/launcher.rs"]
+mod launcher;
 #[path = "../../../demos/src/kernels/operations.rs"]
 mod operations;
 #[path = "../../../demos/src/kernels/oscillator.rs"]
@@ -10,6 +13,7 @@ mod oscillator;
 mod shapes;
 #[path = "../../../demos/src/kernels/view.rs"]
 mod view;
+#[allow(unsafe_code, reason = "its launch has a contract, as those of other drivers")]
 #[path = "../../../demos/src/kernels/wgpu/mod.rs"]
 mod wgpu;
 

@@ -152,7 +152,7 @@ fn adam(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 
-struct Oscillator { a_at: u32, b_at: u32, runs: u32, step: f32, steps: u32, samples: u32 }
+struct Oscillator { a_at: u32, b_at: u32, step: f32, steps: u32, runs: u32, samples: u32 }
 @group(0) @binding(0) var<uniform> oscillator: Oscillator;
 
 fn acceleration(mu: f32, x: f32, v: f32) -> f32 { return mu * (1.0 - x * x) * v - x; }
