@@ -2,7 +2,7 @@
 //! waits on the host for another thread's release.
 
 use super::streams::stall;
-use super::{Live, PAGE, Scene, has_virtual_memory, scene};
+use super::{Live, PAGE, Scene, scene};
 use fastrand::Rng;
 use vrampool::Backend;
 use vrampool::arena::DeviceArena;
@@ -50,9 +50,6 @@ fn traffic(scene: &Scene, limit: u64, seed: u64, steps: u32) -> u32 {
 
 #[test]
 fn bounds_hold_for_traffic_at_the_limit() {
-    if !has_virtual_memory() {
-        return;
-    }
     for (seed, pieces) in [(1, PAGE), (2, 2 * PAGE), (3, u64::MAX)] {
         let limit = 256 * PAGE;
         let scene = scene(|builder| builder.limit(limit).piece_bytes(pieces));
@@ -92,9 +89,6 @@ fn pages(scene: &Scene) -> (u64, Vec<(u64, u64)>) {
 
 #[test]
 fn a_request_is_refused_only_where_free_pages_do_not_suffice() {
-    if !has_virtual_memory() {
-        return;
-    }
     let mut refused = 0;
     for seed in 0..20 {
         let limit = 64 * PAGE;
@@ -129,9 +123,6 @@ fn a_request_is_refused_only_where_free_pages_do_not_suffice() {
 
 #[test]
 fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
@@ -155,9 +146,6 @@ fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
 /// A thread that uses memory again while another waits to release it keeps it.
 #[test]
 fn a_release_leaves_what_was_used_meanwhile() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let slow = device.create_stream().expect("a stream");
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
@@ -181,9 +169,6 @@ fn a_release_leaves_what_was_used_meanwhile() {
 
 #[test]
 fn pages_of_small_requests_serve_a_large_one_without_a_wait() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
@@ -202,9 +187,6 @@ fn pages_of_small_requests_serve_a_large_one_without_a_wait() {
 
 #[test]
 fn blocks_keep_addresses_and_contents_when_a_limit_is_raised() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.limit(16 * PAGE));
     let mut all: Vec<_> = (0..4).map(|n| scene.live(3 * PAGE, 0, n).expect("memory")).collect();
     let base = scene.arena.base();

@@ -1,7 +1,7 @@
 //! Captured streams are waited for as before their capture, and no request is sent to their memory.
 
+use super::PAGE;
 use super::streams::stall;
-use super::{PAGE, has_virtual_memory};
 use crate::detached::detach;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{HostDevice, HostStream};
@@ -11,9 +11,6 @@ use vrampool_test_support::AuditDevice;
 /// Memory that a captured stream freed belongs to its graph; no other stream gets it.
 #[test]
 fn memory_that_a_captured_stream_freed_serves_no_other_stream() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader, captured] = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(21 * PAGE).build().expect("an arena");
@@ -37,9 +34,6 @@ fn memory_that_a_captured_stream_freed_serves_no_other_stream() {
 /// Work of a stream before its capture is waited for during the capture.
 #[test]
 fn a_captured_reader_is_waited_for_as_it_was_before() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
@@ -61,9 +55,6 @@ fn a_captured_reader_is_waited_for_as_it_was_before() {
 /// the capture: the graph does not order that work. Nothing is mapped or waited for.
 #[test]
 fn no_stream_outside_gets_a_wait_for_a_captured_one() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader, side] = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
@@ -105,9 +96,6 @@ fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [Ho
 
 #[test]
 fn a_captured_stream_that_uses_no_block_does_not_keep_an_arena_attached() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, pool, [before, ..], _live) = handed_over();
     device.capture(&[&before]);
     let detached = detach(pool.arena().expect("it has one"));
@@ -131,9 +119,6 @@ fn a_block_is_not_recorded_on_a_captured_stream() {
 /// A free range without users on the captured stream needs no wait.
 #[test]
 fn a_stream_without_use_of_free_memory_is_not_waited_for() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, pool, [before, _, captured], _live) = handed_over();
     let (go, heard) = stall(&before);
     pool.arena().expect("it has one").synchronize_freed(&captured).expect("no fault");

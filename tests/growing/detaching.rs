@@ -1,6 +1,6 @@
 //! Detached memory: its bytes are granted before the device is called, and frees of its blocks are reported once.
 
-use crate::{PAGE, has_virtual_memory};
+use crate::PAGE;
 use std::ops::Range;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -33,9 +33,6 @@ fn take(ranges: &Ranges) -> Vec<Range<u64>> {
 
 #[test]
 fn memory_is_granted_as_a_whole_before_the_device_is_called() {
-    if !has_virtual_memory() {
-        return;
-    }
     let ledger = Ledger::new(8 * PAGE);
     let (device, stream, arena) = scene(&ledger);
     let block = arena.allocate(6 * PAGE, &stream).expect("memory");
@@ -59,9 +56,6 @@ fn memory_is_granted_as_a_whole_before_the_device_is_called() {
 
 #[test]
 fn a_free_is_reported_once_whenever_it_is() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, stream, arena) = scene(&Ledger::new(None));
     let block = |pages: u64| arena.allocate(pages * PAGE, &stream).expect("memory");
     let of = |block: &ArenaBuffer<HostDevice>| block.parts();
@@ -102,9 +96,6 @@ fn a_free_is_reported_once_whenever_it_is() {
 /// A thread that detaches or attaches an arena may call it, and waits for no end of what it does itself.
 #[test]
 fn a_thread_does_not_wait_for_its_own_change() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, stream, arena) = scene(&Ledger::new(None));
     let block = arena.allocate(PAGE, &stream).expect("memory");
     let assert_refused = || {

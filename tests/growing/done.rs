@@ -1,7 +1,7 @@
 //! Nothing waits for a stream whose work on free memory is known to be complete, whatever later work it has.
 
+use super::PAGE;
 use super::streams::{PATIENCE, stall};
-use super::{PAGE, has_virtual_memory};
 use crate::detached::detach;
 use std::sync::mpsc::channel;
 use vrampool::Backend;
@@ -41,9 +41,6 @@ fn beside_the_writer<T: Send>(writer: &HostStream, act: impl FnOnce() -> T + Sen
 
 #[test]
 fn a_release_waits_for_no_completed_stream() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, arena, [writer, ..], _first) = scene();
     let released = beside_the_writer(&writer, || arena.release(0)).expect("no fault");
     assert!(released >= 8 * PAGE, "{released}");
@@ -51,18 +48,12 @@ fn a_release_waits_for_no_completed_stream() {
 
 #[test]
 fn ordering_an_arena_for_a_stream_waits_for_no_completed_work() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, arena, [writer, _, other], _first) = scene();
     beside_the_writer(&writer, || arena.synchronize_freed(&other)).expect("no fault");
 }
 
 #[test]
 fn detaching_waits_for_no_completed_stream() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, arena, [writer, ..], _first) = scene();
     beside_the_writer(&writer, || detach(&arena).map(drop)).expect("no fault");
 }
@@ -70,9 +61,6 @@ fn detaching_waits_for_no_completed_stream() {
 /// Nor is it in the way that it is captured since.
 #[test]
 fn memory_is_released_and_detached_while_a_completed_stream_is_captured() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [writer, ..], _first) = scene();
     device.capture(&[&writer]);
     assert!(arena.release(0).expect("no fault") >= 8 * PAGE);
@@ -81,9 +69,6 @@ fn memory_is_released_and_detached_while_a_completed_stream_is_captured() {
 
 #[test]
 fn a_resize_in_place_waits_for_no_completed_stream() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, arena, [writer, _, other], _) = scene();
     let mut block = arena.allocate(4 * PAGE, &other).expect("memory");
     let (go, _) = stall(&writer);

@@ -1,7 +1,7 @@
 //! Every call of the device fails once, in each kind of change: nothing is lost, and the same request works
 //! afterwards.
 
-use super::{Live, PAGE, Scene, has_virtual_memory, scene};
+use super::{Live, PAGE, Scene, scene};
 use vrampool::BackendError;
 use vrampool::host::Call;
 
@@ -74,9 +74,6 @@ fn make() -> Scene {
 
 #[test]
 fn every_single_call_may_fail() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (failures, stitched) = history(&make(), || {});
     assert!(failures == 0 && stitched >= 2, "{failures} failures, {stitched} stitched");
     for call in CALLS {
@@ -102,9 +99,6 @@ fn every_single_call_may_fail() {
 /// release.
 #[test]
 fn memory_that_cannot_be_unmapped_is_not_lost() {
-    if !has_virtual_memory() {
-        return;
-    }
     for call in [Call::CreatePhysical, Call::Map, Call::SetAccess] {
         for (n, at_gap) in [(1, false), (2, false), (3, false), (1, true), (2, true), (3, true)] {
             let scene = make();
@@ -152,9 +146,6 @@ fn memory_that_cannot_be_unmapped_is_not_lost() {
 /// The device has no more memory in the middle of a growth.
 #[test]
 fn a_device_without_memory_is_stitched_around_or_an_error_that_changes_nothing() {
-    if !has_virtual_memory() {
-        return;
-    }
     for spare in 0..24 {
         let scene = make();
         let mut live: Vec<Live> = (0..20).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
@@ -196,9 +187,6 @@ fn a_device_without_memory_is_stitched_around_or_an_error_that_changes_nothing()
 /// A request too small to be stitched without need is, once the device has no more.
 #[test]
 fn a_small_request_is_stitched_when_the_device_has_no_more() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.piece_bytes(PAGE));
     let mut live: Vec<Live> = (0..12).map(|n| scene.live(PAGE, 0, n).expect("memory")).collect();
     live.remove(8);

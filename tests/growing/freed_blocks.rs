@@ -1,7 +1,7 @@
 //! Pairs of a free and a request over an arena: the freed block is free at once, merges, and is reused.
 
+use super::PAGE;
 use super::streams::stall;
-use super::{PAGE, has_virtual_memory};
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
 use vrampool::host::{HostDevice, HostStream};
@@ -25,9 +25,6 @@ fn place(buffer: &Buffer<HostDevice>) -> u64 {
 
 #[test]
 fn a_freed_block_is_seen_free_by_every_reader() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (pool, stream, _) = scene(100 * PAGE);
     let arena = pool.arena().expect("it is virtual").clone();
     for _ in 0..3 {
@@ -51,9 +48,6 @@ fn a_freed_block_is_seen_free_by_every_reader() {
 
 #[test]
 fn it_merges_with_its_neighbours_for_a_larger_request() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (pool, stream, _) = scene(12 * PAGE);
     for _ in 0..3 {
         let halves = [(); 2].map(|()| pool.allocate(6 * PAGE, &stream).expect("memory"));
@@ -65,9 +59,6 @@ fn it_merges_with_its_neighbours_for_a_larger_request() {
 
 #[test]
 fn the_next_gets_it_again_unless_another_place_is_better() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (pool, stream, other) = scene(100 * PAGE);
     let allocate = |pages: u64| pool.allocate(pages * PAGE, &stream).expect("memory");
     drop(allocate(40));
@@ -107,9 +98,6 @@ fn the_next_gets_it_again_unless_another_place_is_better() {
 
 #[test]
 fn work_on_another_stream_is_waited_for_before_it_is_had_again() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (pool, stream, other) = scene(4 * PAGE);
     for _ in 0..3 {
         let buffer = pool.allocate(4 * PAGE, &stream).expect("memory");

@@ -1,6 +1,6 @@
 //! Memory that is mapped when a pool or an arena is made.
 
-use super::{PAGE, has_virtual_memory};
+use super::PAGE;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Amount, Backend, Error, Pool, SizeClasses, Source};
@@ -14,9 +14,6 @@ fn device() -> AuditDevice<HostDevice> {
 
 #[test]
 fn the_first_requests_of_a_pool_with_initial_memory_make_no_driver_calls() {
-    if !has_virtual_memory() {
-        return;
-    }
     for (initial, bytes) in [(Amount::Bytes(64 * PAGE), 64 * PAGE), (Amount::Percent(25.0), MEMORY / 4)] {
         let device = device();
         let stream = device.create_stream().expect("a stream");
@@ -35,9 +32,6 @@ fn the_first_requests_of_a_pool_with_initial_memory_make_no_driver_calls() {
 
 #[test]
 fn initial_memory_is_mapped_whole_or_not_at_all() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let build = |bytes| {
         DeviceArena::builder(&device)
@@ -63,9 +57,6 @@ fn initial_memory_is_mapped_whole_or_not_at_all() {
 
 #[test]
 fn initial_memory_needs_an_arena_that_grows_and_is_the_pools() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let initial = |builder: vrampool::PoolBuilder<_>| builder.initial(Amount::Bytes(PAGE)).build();
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");

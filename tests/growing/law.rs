@@ -1,6 +1,6 @@
 //! Random histories: contents, addresses, books, bounds.
 
-use super::{Live, PAGE, Scene, has_virtual_memory, scene};
+use super::{Live, PAGE, Scene, scene};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::{Error, arena::ArenaError, arena::Zone};
@@ -135,9 +135,6 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
 
 #[test]
 fn random_histories_spoil_and_lose_nothing() {
-    if !has_virtual_memory() {
-        return;
-    }
     static STITCHED: AtomicU64 = AtomicU64::new(0);
     proptest!(ProptestConfig::with_cases(300), |(
         limit in prop_oneof![Just(1u64 << 30), (8..60u64).prop_map(|pages| pages * PAGE)],

@@ -1,6 +1,6 @@
 //! Sizes, limits and alignments that cannot be, or only just.
 
-use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
+use super::{AuditDevice, Device, PAGE, scene};
 use vrampool::Ledger;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::{ArenaError, Zone};
@@ -9,9 +9,6 @@ use vrampool::{Backend, Error, Memory, Pool, SizeClasses, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
-    if !has_virtual_memory() {
-        return;
-    }
     for limit in [None, Some(100 * PAGE)] {
         let scene = scene(|builder| builder.limit(limit));
         let stream = &scene.streams[0];
@@ -46,9 +43,6 @@ fn sizes_that_cannot_be_are_errors() {
 /// raised.
 #[test]
 fn addresses_are_in_proportion_to_a_ledgers_limit() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 40).granularity(PAGE).build();
     let stream = device.create_stream().expect("a stream");
     let ledger = Ledger::new(32 * PAGE);
@@ -67,9 +61,6 @@ fn addresses_are_in_proportion_to_a_ledgers_limit() {
 
 #[test]
 fn a_stitched_block_cannot_have_no_bytes() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.limit(40 * PAGE));
     let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
     all.remove(7);
@@ -90,9 +81,6 @@ fn a_stitched_block_cannot_have_no_bytes() {
 /// Above the arena's own alignment there is no stitching: the range grows instead, by just what is lacking.
 #[test]
 fn alignments_above_the_arenas_are_kept_to() {
-    if !has_virtual_memory() {
-        return;
-    }
     let limited = scene(|builder| builder.limit(16 * PAGE));
     let whole = limited.arena.allocate_aligned(16 * PAGE, 8 * PAGE, Zone::Dynamic, &limited.streams[0]);
     assert_eq!(whole.expect("all of it").offset().expect("live") % (8 * PAGE), 0);
@@ -109,9 +97,6 @@ fn alignments_above_the_arenas_are_kept_to() {
 
 #[test]
 fn limits_that_cannot_be_are_errors() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().granularity(PAGE).build();
     let refused = DeviceArena::builder(&device).growing().limit(PAGE - 1).build();
     assert!(
@@ -146,9 +131,6 @@ fn limits_that_cannot_be_are_errors() {
 /// the remaining memory and free memory serve.
 #[test]
 fn a_device_that_is_nearly_full_serves_what_it_can() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device =
         || AuditDevice::new(HostDevice::builder().memory_limit(300 * PAGE).granularity(PAGE).build());
     let build = |device: &Device| DeviceArena::builder(device).growing().piece_bytes(4 * PAGE).build();
@@ -174,9 +156,6 @@ fn a_device_that_is_nearly_full_serves_what_it_can() {
 /// A limit can be raised up to all that the device has, however low it was.
 #[test]
 fn a_low_limit_can_be_raised() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.limit(PAGE));
     scene.arena.resize(1 << 30).expect("it is raised");
     let whole = scene.arena.allocate((1 << 30) - 2 * PAGE, &scene.streams[0]);
@@ -187,9 +166,6 @@ fn a_low_limit_can_be_raised() {
 /// A captured stream gets existing memory, although no memory may be made for it.
 #[test]
 fn a_captured_stream_gets_what_is_mapped() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder);
     let [stream, ..] = &scene.streams;
     let kept = scene.arena.allocate(2 * PAGE, stream).expect("memory");
@@ -209,9 +185,6 @@ fn a_captured_stream_gets_what_is_mapped() {
 /// use goes.
 #[test]
 fn a_range_that_a_captured_stream_used_stays() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.limit(40 * PAGE).piece_bytes(4 * PAGE));
     let [stream, other, _] = &scene.streams;
     let mut all: Vec<_> = (0..10).map(|_| scene.arena.allocate(4 * PAGE, other).expect("memory")).collect();
@@ -234,9 +207,6 @@ fn a_range_that_a_captured_stream_used_stays() {
 /// Buffers outlive the arena's handles, stitched ones too, and the last one releases all memory.
 #[test]
 fn the_last_buffer_releases_all_memory() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.limit(40 * PAGE));
     let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
     all.remove(7);
@@ -258,9 +228,6 @@ fn the_last_buffer_releases_all_memory() {
 /// between.
 #[test]
 fn decay_releases_memory_that_was_not_needed() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.piece_bytes(PAGE));
     drop(scene.live(100 * PAGE, 0, 1).expect("memory"));
     assert_eq!(scene.arena.decay().expect("no fault"), 0, "the first one");
@@ -281,9 +248,6 @@ fn decay_releases_memory_that_was_not_needed() {
 /// The peak of needed memory before a failed decay still counts for the next one.
 #[test]
 fn a_decay_that_fails_forgets_nothing() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.piece_bytes(PAGE));
     drop(scene.live(100 * PAGE, 0, 1).expect("memory"));
     assert_eq!(scene.arena.decay().expect("no fault"), 0, "the first one");
@@ -300,9 +264,6 @@ fn a_decay_that_fails_forgets_nothing() {
 #[test]
 fn a_lowered_limit_keeps_what_is_live() {
     const MIB: u64 = 1 << 20;
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB);
@@ -322,9 +283,6 @@ fn a_lowered_limit_keeps_what_is_live() {
 /// Other owners of the device's memory would be refused while pieces are made in vain.
 #[test]
 fn a_request_that_cannot_be_served_takes_nothing_from_the_device() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = AuditDevice::new(HostDevice::builder().memory_limit(64 * PAGE).granularity(PAGE).build());
     let stream = device.create_stream().expect("a stream");
     let others = Pool::builder(&device).size_classes(SizeClasses::Exact(1)).build().expect("a pool");

@@ -1,5 +1,6 @@
 //! Growing arenas: nothing is lost or spoilt, the books are the device's, and no physical byte is there
-//! without need.
+//! without need. Linux alone has virtual memory of the host.
+#![cfg(target_os = "linux")]
 
 mod bounds;
 mod captured_streams;
@@ -46,14 +47,6 @@ struct Live {
     buffer: ArenaBuffer<Device>,
     seed: u64,
     address: u64,
-}
-
-fn has_virtual_memory() -> bool {
-    let has = HostDevice::new().virtual_memory().is_some();
-    if !has {
-        vrampool_test_support::skipped("the host has no virtual memory on this system");
-    }
-    has
 }
 
 fn scene(build: impl FnOnce(ArenaBuilder<Device>) -> ArenaBuilder<Device>) -> Scene {

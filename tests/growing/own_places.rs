@@ -1,8 +1,8 @@
 //! Where streams share blocks each mostly gets what it had last, and leaves to the others what they had: what
 //! a stream that is behind got of theirs they would have to wait for.
 
+use super::PAGE;
 use super::streams::{place, stall};
-use super::{PAGE, has_virtual_memory};
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Pool, SizeClasses, Source};
@@ -23,9 +23,6 @@ fn scene_of(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]
 /// which is done with it, would serve.
 #[test]
 fn memory_of_another_stream_is_left_to_it() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, other, reader]) = scene();
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let (written, _one) = (allocate(4, &other), allocate(1, &own));
@@ -55,9 +52,6 @@ fn memory_of_another_stream_is_left_to_it() {
 /// Rather than wait, or have more mapped, it gets what another stream had that is done with it.
 #[test]
 fn memory_of_others_serves_a_stream_without_memory() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, other, third]) = scene();
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let (small, _one) = (allocate(4, &other), allocate(1, &own));
@@ -77,9 +71,6 @@ fn memory_of_others_serves_a_stream_without_memory() {
 /// The free end is left for what no hole holds.
 #[test]
 fn holes_serve_before_the_free_end() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, reader, _]) = scene();
     let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
     let (_kept, shared, hole, _wall, end) =
@@ -98,9 +89,6 @@ fn holes_serve_before_the_free_end() {
 /// However many holes are to be waited for the free end is found.
 #[test]
 fn the_free_end_is_behind_no_number_of_holes() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, other, reader]) = scene_of(1000);
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let shared = allocate(1, &own);
@@ -124,9 +112,6 @@ fn the_free_end_is_behind_no_number_of_holes() {
 /// Many small parts that others are done with are one room.
 #[test]
 fn many_parts_of_others_are_no_wall() {
-    if !has_virtual_memory() {
-        return;
-    }
     for is_captured in [false, true] {
         let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
         let [own, reader, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
@@ -159,9 +144,6 @@ fn many_parts_of_others_are_no_wall() {
 /// Of a large block without pending work, later requests wait only for the part that a stream has reused.
 #[test]
 fn reuse_of_a_small_part_affects_no_other_part() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let pool = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(256));

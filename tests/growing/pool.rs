@@ -1,6 +1,6 @@
 //! Pools whose misses a growing arena serves.
 
-use super::{PAGE, has_virtual_memory};
+use super::PAGE;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Error, Placement, Pool, SizeClasses, Source};
@@ -20,9 +20,6 @@ fn taken(device: &Device) -> u64 {
 
 #[test]
 fn trimming_and_dropping_give_physical_memory_back() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
@@ -59,9 +56,6 @@ fn trimming_and_dropping_give_physical_memory_back() {
 
 #[test]
 fn an_arena_of_the_program_is_left_to_it_when_the_pool_goes() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
@@ -76,9 +70,6 @@ fn an_arena_of_the_program_is_left_to_it_when_the_pool_goes() {
 
 #[test]
 fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
@@ -97,9 +88,6 @@ fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
 /// pool's.
 #[test]
 fn idle_memory_serves_before_more_is_mapped() {
-    if !has_virtual_memory() {
-        return;
-    }
     for magazine_bytes in [0, 1 << 20] {
         let device = device();
         let stream = device.create_stream().expect("a stream");
@@ -128,9 +116,6 @@ fn idle_memory_serves_before_more_is_mapped() {
 /// Memory of another kind than the arena's is not served from the arena.
 #[test]
 fn idle_memory_of_another_kind_stays_when_more_is_mapped() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).source(Source::Virtual).build().expect("a pool");
@@ -153,9 +138,6 @@ fn idle_memory_of_another_kind_stays_when_more_is_mapped() {
 /// A thread's idle buffers are released only where releasing all other idle memory is not enough.
 #[test]
 fn the_pools_idle_memory_is_released_before_a_threads() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
@@ -189,9 +171,6 @@ fn the_pools_idle_memory_is_released_before_a_threads() {
 /// A pass of a program for which nothing has to be mapped releases no idle memory.
 #[test]
 fn no_idle_memory_is_released_where_there_is_room() {
-    if !has_virtual_memory() {
-        return;
-    }
     for (seed, magazine_bytes) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1 << 20)]) {
         let device = device();
         let stream = device.create_stream().expect("a stream");
@@ -230,9 +209,6 @@ fn no_idle_memory_is_released_where_there_is_room() {
 /// Whatever fails for want of the limit works again once there is room, and never more is taken.
 #[test]
 fn the_limit_is_one_on_physical_bytes() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(1));
@@ -259,9 +235,6 @@ fn the_limit_is_one_on_physical_bytes() {
 /// The next trim releases what the device refused to release.
 #[test]
 fn a_trim_that_the_device_refuses_loses_nothing() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).source(Source::Virtual).limit(200 * PAGE).build().expect("a pool");

@@ -2,7 +2,7 @@
 //! the first limit.
 
 use super::streams::{place, stall};
-use super::{PAGE, has_virtual_memory, pattern, scene};
+use super::{PAGE, pattern, scene};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
@@ -14,9 +14,6 @@ use vrampool::{Backend, Buffer, Error, Pool, Source};
 /// Addresses behind the first part belong to the second one.
 #[test]
 fn small_requests_leave_a_full_first_part_for_the_second() {
-    if !has_virtual_memory() {
-        return;
-    }
     let scene = scene(|builder| builder.limit(16 * PAGE));
     let large = scene.live(4 * PAGE, 0, 1).expect("memory");
     scene.arena.resize(256 * PAGE).expect("the device has it");
@@ -35,9 +32,6 @@ fn small_requests_leave_a_full_first_part_for_the_second() {
 /// A full first part has nothing that serves a small request without a wait, so the second part grows for it.
 #[test]
 fn small_requests_wait_for_no_stream_where_the_first_part_is_full() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).limit(16 * PAGE).growing().build().expect("an arena");
@@ -151,9 +145,6 @@ fn work(pool: &Pool<HostDevice>, seed: u64) {
 
 #[test]
 fn a_random_schedule_of_limits_fails_for_lack_of_memory_alone() {
-    if !has_virtual_memory() {
-        return;
-    }
     for seed in 0..12 {
         let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
         let intruder = Arc::new(Intruder::default());

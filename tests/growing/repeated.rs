@@ -1,6 +1,6 @@
 //! A program that repeats itself makes no call for virtual memory from its second time on.
 
-use super::{PAGE, has_virtual_memory, scene};
+use super::{PAGE, scene};
 use fastrand::Rng;
 
 /// A program: how many bytes are allocated, or which block is freed.
@@ -16,9 +16,6 @@ fn program(random: &mut Rng) -> Vec<(u64, usize, bool)> {
 /// change which that is: so one program in a thousand or so makes a few calls the second time, too.
 #[test]
 fn a_repeated_program_maps_nothing_the_second_time() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (mut repeated, mut stitched) = (0, 0);
     for seed in 0..600 {
         let program = program(&mut Rng::with_seed(seed));

@@ -1,7 +1,7 @@
 //! Memory of several streams is free at once, and serves without a wait once their work is complete.
 
+use super::PAGE;
 use super::streams::{place, stall};
-use super::{PAGE, has_virtual_memory};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
@@ -21,9 +21,6 @@ pub(super) fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<Ho
 /// A request maps more memory rather than wait for another stream, up to the bound on overlap and the limit.
 #[test]
 fn more_is_mapped_before_a_stream_waits() {
-    if !has_virtual_memory() {
-        return;
-    }
     for (limit, overlap) in [(64 * PAGE, Amount::Bytes(7 * PAGE)), (27 * PAGE, Amount::Unlimited)] {
         let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
         let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
@@ -56,9 +53,6 @@ fn more_is_mapped_before_a_stream_waits() {
 /// whole size.
 #[test]
 fn memory_of_several_streams_is_free_at_once() {
-    if !has_virtual_memory() {
-        return;
-    }
     for is_growing in [false, true] {
         let (device, arena, [own, reader, _]) = scene(16, is_growing);
         let free_shared = || {
@@ -125,9 +119,6 @@ fn each_free_marks_the_writer_and_the_readers() {
 /// A block grows in place into the free memory behind it, whichever streams used that.
 #[test]
 fn a_resize_finds_what_several_streams_used() {
-    if !has_virtual_memory() {
-        return;
-    }
     for is_growing in [false, true] {
         let (_device, arena, [own, reader, _]) = scene(16, is_growing);
         let mut block = arena.allocate(8 * PAGE, &own).expect("memory");
@@ -144,9 +135,6 @@ fn a_resize_finds_what_several_streams_used() {
 /// Nonsense is an error.
 #[test]
 fn a_request_for_more_than_there_can_be_is_refused() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, arena, [own, reader, _]) = scene(64, true);
     let _live = arena.allocate(2 * PAGE, &own).expect("memory");
     let huge = PAGE.wrapping_neg();
@@ -163,9 +151,6 @@ fn a_request_for_more_than_there_can_be_is_refused() {
 /// Memory that all streams are done with is not left for new memory, whatever looked when.
 #[test]
 fn nothing_is_mapped_while_what_is_free_is_done() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, reader, _]) = scene(64, true);
     let _live = arena.allocate(16 * PAGE, &own).expect("memory");
     let block = arena.allocate(4 * PAGE, &own).expect("memory");
@@ -185,9 +170,6 @@ fn nothing_is_mapped_while_what_is_free_is_done() {
 /// in each.
 #[test]
 fn a_loop_that_decays_comes_to_rest() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, reader, _]) = scene(256, true);
     let mut calls = Vec::new();
     for _ in 0..20 {
@@ -211,9 +193,6 @@ fn a_loop_that_decays_comes_to_rest() {
 /// A device that has no more is not asked again for each request that memory is there for.
 #[test]
 fn a_device_without_memory_is_not_asked_each_time() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(20 * PAGE).granularity(PAGE).build();
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
@@ -277,9 +256,6 @@ fn an_unused_hole_is_found_among_many_in_flight() {
 #[test]
 fn small_requests_let_nothing_large_go() {
     const COUNT: u64 = 100;
-    if !has_virtual_memory() {
-        return;
-    }
     for is_small_asked in [false, true] {
         let (device, arena, [own, reader, other]) = scene(2 * COUNT + 4, true);
         let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
@@ -311,9 +287,6 @@ fn small_requests_let_nothing_large_go() {
 /// the host.
 #[test]
 fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, reader, _]) = scene(64, true);
     let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
     let _kept = allocate(16);

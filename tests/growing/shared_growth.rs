@@ -1,8 +1,8 @@
 //! Memory that is mapped so that a stream need not wait, and the limits of that.
 
+use super::PAGE;
 use super::shared::scene;
 use super::streams::stall;
-use super::{PAGE, has_virtual_memory};
 use crate::detached::{attach, detach};
 use vrampool::Ledger;
 use vrampool::arena::DeviceArena;
@@ -31,9 +31,6 @@ fn two_with(limit: u64, overlap: Amount) -> Two {
 /// Where an ledger leaves enough for all there is memory for that.
 #[test]
 fn waits_are_spared_within_a_ledger_without_a_limit() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, ledger, [arena, _], [own, reader]) = two_within(u64::MAX);
     let (_kept, block) =
         (arena.allocate(6 * PAGE, &own).expect("memory"), arena.allocate(2 * PAGE, &own).expect("memory"));
@@ -51,9 +48,6 @@ fn waits_are_spared_within_a_ledger_without_a_limit() {
 /// release, as all free memory, or at once where overlap is bounded by 0 bytes.
 #[test]
 fn memory_that_only_spares_waits_is_there_for_others() {
-    if !has_virtual_memory() {
-        return;
-    }
     for (overlap, waits, spared) in [(Amount::Unlimited, 0, 2), (Amount::Bytes(0), 1, 0)] {
         let (device, ledger, [one, other], [own, reader]) = two_with(20 * PAGE, overlap);
         let (_kept, block) =
@@ -76,9 +70,6 @@ fn memory_that_only_spares_waits_is_there_for_others() {
 /// New memory spares a wait. Where the device fails to make some, there is the wait still.
 #[test]
 fn a_failure_to_map_more_is_no_failure_of_a_request_that_memory_is_there_for() {
-    if !has_virtual_memory() {
-        return;
-    }
     for call in [Call::CreatePhysical, Call::Map, Call::SetAccess] {
         let (device, arena, [own, reader, _]) = scene(64, true);
         let _kept = arena.allocate(16 * PAGE, &own).expect("memory");
@@ -97,9 +88,6 @@ fn a_failure_to_map_more_is_no_failure_of_a_request_that_memory_is_there_for() {
 /// A search that stops before the free end still takes the free end, and maps nothing.
 #[test]
 fn a_growth_of_nothing_is_the_free_end() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (_device, arena, [own, one, other]) = scene(1000, true);
     let allocate = |pages: u64, stream: &HostStream| arena.allocate(pages * PAGE, stream).expect("memory");
     let _kept = allocate(300, &own);
@@ -125,9 +113,6 @@ fn a_growth_of_nothing_is_the_free_end() {
 /// A block is freed while the arena is detached, and its stream is busy when memory is mapped at its addresses: no work uses that.
 #[test]
 fn memory_that_is_mapped_anew_has_no_users() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(40 * PAGE).build().expect("an arena");
@@ -146,9 +131,6 @@ fn memory_that_is_mapped_anew_has_no_users() {
 /// Events are recorded for each 64th of the needed bytes that a stream frees, not at each free.
 #[test]
 fn a_stream_gets_a_marker_for_many_frees() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
@@ -166,9 +148,6 @@ fn a_stream_gets_a_marker_for_many_frees() {
 /// While streams are found idle, frees record no events, and no stream waits. Once one is found busy, they do again.
 #[test]
 fn streams_that_are_found_idle_get_no_markers() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");

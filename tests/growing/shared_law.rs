@@ -1,8 +1,8 @@
 //! Under any operations on an arena with blocks that [several streams used](super::shared), kernels read the bytes that
 //! were written for them, and the bounds hold.
 
+use super::PAGE;
 use super::streams::stall;
-use super::{PAGE, has_virtual_memory};
 use crate::detached::{attach, detach};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -279,9 +279,6 @@ impl Twin {
 
 #[test]
 fn whatever_is_done_in_between() {
-    if !has_virtual_memory() {
-        return;
-    }
     proptest!(ProptestConfig { max_shrink_iters: 3000, failure_persistence: None, ..ProptestConfig::with_cases(100) }, |(
         steps in prop::collection::vec(step(), 20..160),
         is_growing in prop::bool::weighted(0.7),

@@ -1,7 +1,7 @@
 //! Threads with a stream each that pass on what they wrote, while another thread does whatever can be done to
 //! the arena.
 
-use super::{PAGE, has_virtual_memory};
+use super::PAGE;
 use crate::detached::{attach, detach};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -157,9 +157,6 @@ fn change(arena: &DeviceArena<HostDevice>, random: &mut Rng) {
 
 #[test]
 fn threads_share_blocks_while_the_arena_changes() {
-    if !has_virtual_memory() {
-        return;
-    }
     for is_growing in [true, false] {
         let scene = Scene::new(is_growing);
         let builder = DeviceArena::builder(&scene.device).limit(48 * PAGE);
@@ -185,9 +182,6 @@ fn threads_share_blocks_while_the_arena_changes() {
 /// A pool's misses and frees go the short way.
 #[test]
 fn threads_share_buffers_of_a_pool_while_its_arena_changes() {
-    if !has_virtual_memory() {
-        return;
-    }
     for source in [Source::Virtual, Source::Arena] {
         let scene = Scene::new(source == Source::Virtual);
         let builder = Pool::builder(&scene.device).source(source).limit(48 * PAGE).cached_class(0);

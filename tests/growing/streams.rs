@@ -1,6 +1,6 @@
 //! Memory that several streams used: nothing gets it too early, and no stream waits for more than it must.
 
-use super::{PAGE, has_virtual_memory};
+use super::PAGE;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -46,9 +46,6 @@ pub(super) fn place(block: &Block) -> u64 {
 /// The next owner of a block does not wait for work that the reader got after the free.
 #[test]
 fn work_after_the_free_is_not_waited_for() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [writer, reader, _]) = scene(8);
     let block = arena.allocate(8 * PAGE, &writer).expect("memory");
     let first = place(&block);
@@ -75,9 +72,6 @@ fn work_after_the_free_is_not_waited_for() {
 /// Nor is what the stream is given that it was allocated for, once another one used it too.
 #[test]
 fn work_of_the_writer_after_the_free_is_not_waited_for() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [writer, reader, next]) = scene(8);
     let block = arena.allocate(8 * PAGE, &writer).expect("memory");
     let (go, heard) = stall(&writer);
@@ -100,9 +94,6 @@ fn work_of_the_writer_after_the_free_is_not_waited_for() {
 /// first.
 #[test]
 fn memory_in_use_is_left_where_there_is_other() {
-    if !has_virtual_memory() {
-        return;
-    }
     let (device, arena, [own, reader, _]) = scene(30);
     let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
     let (first, wall, second, other_wall) = (allocate(9), allocate(1), allocate(8), allocate(1));
@@ -215,9 +206,6 @@ live_block!(Buffer<HostDevice>);
 /// Kernels that were all given before the first one ran find what was written for them.
 #[test]
 fn kernels_find_what_was_written_for_them() {
-    if !has_virtual_memory() {
-        return;
-    }
     static READ: AtomicU64 = AtomicU64::new(0);
     proptest!(ProptestConfig::with_cases(200), |(
         steps in prop::collection::vec(step(), 20..120),

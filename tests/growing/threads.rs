@@ -1,6 +1,6 @@
 //! Several threads allocate, write, free, release and decay at once.
 
-use super::{PAGE, has_virtual_memory, pattern, scene};
+use super::{PAGE, pattern, scene};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool::Backend;
@@ -9,9 +9,6 @@ const LIMIT: u64 = 200 * PAGE;
 
 #[test]
 fn threads_spoil_nothing_and_stay_within_the_limit() {
-    if !has_virtual_memory() {
-        return;
-    }
     for seed in 0..4 {
         let scene =
             scene(|builder| builder.limit(LIMIT).piece_bytes(if seed % 2 == 0 { PAGE } else { u64::MAX }));
