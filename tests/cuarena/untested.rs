@@ -264,7 +264,7 @@ fn double_and_foreign_use_are_errors() {
 }
 
 #[test]
-fn stale_buffers_get_errors_and_give_nothing_back() {
+fn stale_buffers_get_errors_and_free_nothing() {
     type Forget = fn(&Setup);
     let ways: [Forget; 2] = [
         |setup| setup.arena.reset().expect("nothing moves"),

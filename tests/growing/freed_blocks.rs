@@ -47,17 +47,6 @@ fn a_freed_block_is_seen_free_by_every_reader() {
 }
 
 #[test]
-fn it_merges_with_its_neighbours_for_a_larger_request() {
-    let (pool, stream, _) = scene(12 * PAGE);
-    for _ in 0..3 {
-        let halves = [(); 2].map(|()| pool.allocate(6 * PAGE, &stream).expect("memory"));
-        drop(halves);
-        drop(pool.allocate(12 * PAGE, &stream).expect("both halves"));
-        drop(pool.allocate(12 * PAGE, &stream).expect("the same"));
-    }
-}
-
-#[test]
 fn the_next_gets_it_again_unless_another_place_is_better() {
     let (pool, stream, other) = scene(100 * PAGE);
     let allocate = |pages: u64| pool.allocate(pages * PAGE, &stream).expect("memory");
@@ -94,20 +83,4 @@ fn the_next_gets_it_again_unless_another_place_is_better() {
     go.send(()).expect("it listens");
     drop((elsewhere, ours, wall));
     assert_eq!(pool.arena().map(DeviceArena::used), Some(0));
-}
-
-#[test]
-fn work_on_another_stream_is_waited_for_before_it_is_had_again() {
-    let (pool, stream, other) = scene(4 * PAGE);
-    for _ in 0..3 {
-        let buffer = pool.allocate(4 * PAGE, &stream).expect("memory");
-        buffer.used_on(&other).expect("no fault");
-        let (go, _) = stall(&other);
-        let waits = pool.stats().stream_waits;
-        drop(buffer);
-        drop(pool.allocate(4 * PAGE, &stream).expect("memory"));
-        assert_eq!(pool.stats().stream_waits, waits + 1);
-        go.send(()).expect("it listens");
-        pool.device().synchronize(&other).expect("no fault");
-    }
 }

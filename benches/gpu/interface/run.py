@@ -56,7 +56,7 @@ def run_here(case: str, allocator: str) -> None:
     sys.exit(f"there is no case {case}")
 
 
-def run_apart(case: str, allocator: str, results: Path) -> dict[str, object]:
+def run_separately(case: str, allocator: str, results: Path) -> dict[str, object]:
     """The case in a process of its own. Returns how it ended."""
     log = results / f"{case}.{allocator}.txt"
     began = time.monotonic()
@@ -89,7 +89,7 @@ def main() -> int:
     with ThreadPoolExecutor(at_once) as threads:
         # The longest first; cases of programs take longer than those of memory, which are before them.
         begun = sorted(reversed(cases), key=lambda case: -LIMITS.get(case, LIMIT))
-        runs = [threads.submit(run_apart, case, allocator, results) for case in begun for allocator in ALLOCATORS]
+        runs = [threads.submit(run_separately, case, allocator, results) for case in begun for allocator in ALLOCATORS]
         ended = []
         for run in runs:
             ended.append(run.result())

@@ -140,12 +140,12 @@ pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Fail
     }
 }
 
-/// Held while somebody looks whether a block that another call has is back.
+/// Held while a thread checks whether a block that another call uses is back.
 static RETURNS: Mutex<()> = Mutex::new(());
 static RETURNED: Condvar = Condvar::new();
 
-/// Waits until no other call has the block at this address. Such a call is short: it tells the driver of a
-/// stream.
+/// Waits until no other call has the block at this address. Such a call is short: it
+/// reports a stream to the driver.
 #[cold]
 #[inline(never)]
 fn wait_for(address: u64) {

@@ -170,8 +170,8 @@ impl<T> Out<'_, T> {
     #[inline(always)]
     pub(crate) fn set(self, value: T) {
         if !self.place.is_null() {
-            // SAFETY: made of a mutable reference, or C's promise: aligned memory for a `T` that nobody else
-            // uses. What was there is a number or a pointer, or nothing yet, and is not dropped.
+            // SAFETY: made of a mutable reference, or C's promise: aligned memory for a `T` that no other
+            // code uses. What was there is a number or a pointer, or nothing yet, and is not dropped.
             unsafe { self.place.write(value) };
         }
     }
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panics_end_here_and_are_told() {
+    fn panics_end_here_and_are_reported() {
         for status in [
             guard(|| panic!("static")),
             guard(|| panic!("{}", "formatted")),

@@ -168,7 +168,7 @@ fn call(
         // Keeps the memory where it is.
         regions.push(region);
     }
-    let told = Chunk {
+    let passed = Chunk {
         struct_size: size_of::<Chunk>(),
         index: chunk.index(),
         first_run: chunk.range().start,
@@ -180,5 +180,5 @@ fn call(
         address: addresses.as_ptr(),
         bytes: sizes.as_ptr(),
     };
-    Ok((callbacks.on_chunk)(callbacks.user as *mut c_void, &raw const told))
+    Ok((callbacks.on_chunk)(callbacks.user as *mut c_void, &raw const passed))
 }

@@ -77,25 +77,25 @@ statuses! {
 /// Why a call did not do what it was asked. One word, so that what a call answers passes in registers: in
 /// memory it would be stored in parts and read as one, for which a processor waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure(Box<Told>);
+pub(crate) struct Failure(Box<Content>);
 
 /// The text and figures of a failure.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct Content {
     pub(crate) status: Status,
     pub(crate) text: String,
 }
 
 impl Deref for Failure {
-    type Target = Told;
+    type Target = Content;
 
-    fn deref(&self) -> &Told {
+    fn deref(&self) -> &Content {
         &self.0
     }
 }
 
 impl DerefMut for Failure {
-    fn deref_mut(&mut self) -> &mut Told {
+    fn deref_mut(&mut self) -> &mut Content {
         &mut self.0
     }
 }
@@ -103,7 +103,7 @@ impl DerefMut for Failure {
 impl Failure {
     #[cold]
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
-        Self(Box::new(Told { status, text: text.into() }))
+        Self(Box::new(Content { status, text: text.into() }))
     }
 
     #[cold]

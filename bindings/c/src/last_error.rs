@@ -35,7 +35,7 @@ pub(crate) fn text() -> *const c_char {
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// A copy of it, for whoever passes it on.
+/// Returns a copy of it.
 pub(crate) fn copied() -> String {
     LAST.try_with(|last| last.borrow().1.to_string_lossy().into_owned()).unwrap_or_default()
 }

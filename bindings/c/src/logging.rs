@@ -62,8 +62,8 @@ struct Lines {
 
 static LINES: OfProcess<Lines> = OfProcess::new();
 
-/// Calls `callback` with all lines up to `level` from now on, or nobody. Returns when the one before is
-/// called no more; what it has not heard yet it hears first.
+/// Sets or unsets the callback for all lines up to `level`. Returns when the previous one is no longer called; it is
+/// called with all lines before first.
 pub(crate) fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void) -> Result<(), Failure> {
     let filter = match level {
         0 => LevelFilter::Off,
@@ -106,7 +106,7 @@ fn is_logger() -> bool {
 }
 
 impl Lines {
-    /// Ends the thread, after it has told all that waits.
+    /// Ends the thread, after it has delivered all pending lines.
     fn end_teller(&self) {
         let teller = {
             let mut state = self.state.lock();
@@ -151,7 +151,7 @@ impl Log for Logger {
         if state.teller.is_none() {
             let own = Arc::clone(&of_process);
             state.teller =
-                std::thread::Builder::new().name("vrampool log".into()).spawn(move || tell(&own.1)).ok();
+                std::thread::Builder::new().name("vrampool log".into()).spawn(move || deliver(&own.1)).ok();
         }
         drop(state);
         of_process.1.changed.notify_all();
@@ -160,8 +160,8 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// What the thread does.
-fn tell(lines: &Lines) {
+/// The work of the thread.
+fn deliver(lines: &Lines) {
     *lines.teller.lock() = Some(std::thread::current().id());
     loop {
         let mut state = lines.state.lock();

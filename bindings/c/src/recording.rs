@@ -21,7 +21,7 @@ pub(crate) struct Recording {
     /// The recording's number, unique in the process; 0 without one.
     present: AtomicU64,
     recorder: ArcSwapOption<Numbered>,
-    /// Held by who ends it.
+    /// Held by the thread that ends it.
     stopping: Mutex<()>,
 }
 
@@ -58,7 +58,7 @@ impl Recording {
         if before.is_some() {
             return Err(Failure::new(Status::BUSY, "the pool is recorded already; stop that first"));
         }
-        // Relaxed, here and below: what is recorded from when is nobody's promise.
+        // Relaxed, here and below: the exact first recorded call is unspecified.
         self.present.store(number, Ordering::Relaxed);
         streams::forget_requests();
         Ok(())

@@ -123,7 +123,7 @@ fn forget_ended() {
     if ended.is_empty() {
         return;
     }
-    // Acquire: pairs with the release of who let a pool go, who noted its block before.
+    // Acquire: pairs with the release of the thread that released a pool, after it noted its block.
     fence(Ordering::Acquire);
     let live = blocks::pools();
     let forgotten: Vec<_> = {

@@ -110,10 +110,10 @@ fn progressing(
     }
     let mut before = 0;
     for locked in devices.values_mut() {
-        let told = |progress: SleepProgress| {
+        let report = |progress: SleepProgress| {
             on_progress(progress.within(before, total_bytes));
         };
-        act(locked, &told)?;
+        act(locked, &report)?;
         before += bytes_of(locked);
     }
     Ok(())

@@ -20,7 +20,7 @@ pub(crate) struct Home {
     pub(crate) device: AnyDevice,
     /// What null is where the device has no default stream of its own.
     null: OnceLock<AnyStream>,
-    /// One that nobody else has, and so nobody captures.
+    /// A stream without other users, which therefore is never captured.
     aside: OnceLock<AnyStream>,
 }
 
@@ -58,7 +58,7 @@ impl Named {
 /// Handles that were the same stream's in the same epoch are, but for [`PER_THREAD`].
 #[inline(always)]
 pub(crate) fn epoch() -> u64 {
-    // Acquire: pairs with the release of who let a stream go.
+    // Acquire: pairs with the release of the thread that retired a stream.
     EPOCH.load(Ordering::Acquire)
 }
 
@@ -218,7 +218,7 @@ impl Home {
         Ok(())
     }
 
-    /// Lets a stream go that somebody else is about to end.
+    /// Retires a stream before its owner destroys it.
     pub(crate) fn retire(&self, raw: usize) -> Result<(), Failure> {
         let stream = self.find(raw)?;
         match &stream {
@@ -261,7 +261,7 @@ impl Home {
         false
     }
 
-    /// Waits for all work on the device, of streams that nobody here knows too.
+    /// Waits for all work on the device, also of streams that this library does not know.
     pub(crate) fn drain(&self) -> Result<(), Failure> {
         #[cfg(feature = "cuda")]
         if let AnyDevice::Cuda(device) = &self.device {
@@ -328,7 +328,7 @@ fn drop_left() {
 
 /// What threads remember is wrong from now on.
 pub(crate) fn forget() {
-    // Release, here and below: pairs with the acquire of who looks.
+    // Release, here and below: pairs with the acquire of readers.
     EPOCH.fetch_add(OF_STREAMS, Ordering::Release);
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn load(path: &str, format: Option<&str>, device: i32) -> Result<u64,
     Ok(add(read(path, format, device)?))
 }
 
-/// A file's name, and its format unless that is told by its content or its name.
+/// A file's name, and its format unless its content or its name determines that.
 pub(crate) type Place<'a> = (&'a str, Option<&'a str>);
 
 /// Reads one file and writes another; the trace, and a line for each thing that the format does not keep.

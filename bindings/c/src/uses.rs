@@ -14,7 +14,7 @@ impl Held {
     /// all work.
     #[inline(always)]
     pub(crate) fn free(self) {
-        // Before anybody else may get it.
+        // Before another request may get it.
         self.note_freed();
         if let Memory::Unordered(buffer) = self.memory {
             free_unordered(self.pool, buffer);
@@ -86,7 +86,7 @@ impl Unfreed {
 }
 
 /// A function that records in a block's pool that a stream uses it.
-type Tell = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
+type Record = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
 
 /// Work on a stream uses a block, and is behind the one it was allocated for.
 pub(crate) fn used_on(
@@ -134,7 +134,7 @@ pub(crate) fn unless_asleep(recorded: Result<(), Failure>) -> Result<(), Failure
     recorded.or_else(|failure| if failure.status == Status::ASLEEP { Ok(()) } else { Err(failure) })
 }
 
-fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
+fn record(held: &mut Held, stream: usize, record: Record) -> Result<(), Failure> {
     if held.is_plainly_of(stream) {
         return Ok(());
     }
@@ -146,12 +146,12 @@ fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
             Memory::Captured(captured) => {
                 captured.is_shared = true;
                 match captured.buffer().filter(|_| captured.is_released()) {
-                    Some(buffer) => Ok(tell(buffer, stream)?),
+                    Some(buffer) => Ok(record(buffer, stream)?),
                     // The graph is waited for as a whole, when it goes.
                     None => Ok(()),
                 }
             }
-            Memory::Pool(buffer) | Memory::Unordered(buffer) => Ok(tell(buffer, stream)?),
+            Memory::Pool(buffer) | Memory::Unordered(buffer) => Ok(record(buffer, stream)?),
             Memory::Elsewhere => Ok(()),
         }
     })

@@ -1,9 +1,11 @@
 //! Calls over all tags of a pool: a call that fails leaves every tag as it was, and a call that succeeds
 //! reports what it did.
 
+mod calls;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda_driver;
 
+use calls::ok;
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
@@ -21,22 +23,22 @@ static HOST: Mutex<()> = Mutex::new(());
 fn allocate(pool: u64, tag: Option<&CStr>, bytes: u64) -> Result<*mut c_void, Status> {
     let mut address = ptr::null_mut();
     if let Some(tag) = tag {
-        assert_eq!(vrampool_tag_begin(pool, tag.into()), Status::OK, "{}", last_error_text());
+        ok(vrampool_tag_begin(pool, tag.into()));
     }
     let allocated = vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address));
     if tag.is_some() {
-        assert_eq!(vrampool_tag_end(pool), Status::OK, "{}", last_error_text());
+        ok(vrampool_tag_end(pool));
     }
     if allocated == Status::OK { Ok(address) } else { Err(allocated) }
 }
 
 fn free(pool: u64, address: *mut c_void) {
-    assert_eq!(vrampool_free(pool, address, ptr::null_mut()), Status::OK, "{}", last_error_text());
+    ok(vrampool_free(pool, address, ptr::null_mut()));
 }
 
 fn limit(pool: u64) -> u64 {
     let mut bytes = 0;
-    assert_eq!(vrampool_get_limit(pool, Out::from(&mut bytes)), Status::OK);
+    ok(vrampool_get_limit(pool, Out::from(&mut bytes)));
     bytes
 }
 
@@ -50,19 +52,19 @@ fn a_changed_limit_is_that_of_all_tags() {
         vrampool_test_support::skipped(format_args!("{}", last_error_text()));
         return;
     }
-    assert_eq!(created, Status::OK, "{}", last_error_text());
+    ok(created);
     let tags = [None, Some(c"a"), Some(c"z")];
     let serves =
         |bytes: u64| tags.map(|tag| allocate(pool, tag, bytes).map(|block| free(pool, block)).is_ok());
     assert_eq!(serves(40 * MIB), [true; 3]);
     let live = allocate(pool, Some(c"z"), 16 * MIB).expect("memory");
-    assert_eq!(vrampool_set_limit(pool, 8 * MIB), Status::OK, "{}", last_error_text());
+    ok(vrampool_set_limit(pool, 8 * MIB));
     assert_eq!((limit(pool), serves(4 * MIB)), (8 * MIB, [false; 3]), "what is live stays");
     free(pool, live);
     assert_eq!((serves(4 * MIB), serves(16 * MIB)), ([true; 3], [false; 3]));
-    assert_eq!(vrampool_set_limit(pool, 128 * MIB), Status::OK, "{}", last_error_text());
+    ok(vrampool_set_limit(pool, 128 * MIB));
     assert_eq!((limit(pool), serves(100 * MIB)), (128 * MIB, [true; 3]));
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }
 
 /// What is idle under five tags is no more than what one may have.
@@ -77,11 +79,11 @@ fn the_cap_on_idle_bytes_is_that_of_all_tags() {
         vrampool_test_support::skipped(format_args!("{}", last_error_text()));
         return;
     }
-    assert_eq!(created, Status::OK, "{}", last_error_text());
+    ok(created);
     let tags = [None, Some(c"a"), Some(c"b"), Some(c"c"), Some(c"d")];
     let idle = || {
         let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+        ok(vrampool_get_stats(pool, Out::from(&mut stats)));
         stats.idle_bytes
     };
     for tag in tags.into_iter().cycle().take(25) {
@@ -90,7 +92,7 @@ fn the_cap_on_idle_bytes_is_that_of_all_tags() {
         assert!(idle() <= 64 << 10, "{} idle bytes", idle());
     }
     assert_eq!(idle(), 64 << 10);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -134,11 +136,11 @@ fn a_limit_below_an_arena_of_fixed_size_is_an_invalid_argument() {
     let _alone = HOST.lock();
     let mut pool = 0;
     let options = Text::from(c"device=host; source=arena; limit=16MiB");
-    assert_eq!(vrampool_create(options, Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+    ok(vrampool_create(options, Out::from(&mut pool)));
     assert_eq!(vrampool_set_limit(pool, 8 * MIB), Status::INVALID_ARGUMENT);
     assert!(last_error_text().contains("16777216 are taken"), "{}", last_error_text());
     assert_eq!((limit(pool), vrampool_set_limit(pool, 64 * MIB)), (16 * MIB, Status::OK));
     assert_eq!(allocate(pool, None, 32 * MIB), Err(Status::OUT_OF_MEMORY));
     assert!(last_error_text().contains("takes a new limit only when it is built"), "{}", last_error_text());
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }

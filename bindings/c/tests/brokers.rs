@@ -1,5 +1,8 @@
 //! Brokers of the C ABI: batches that are run in chunks on the host device.
 
+mod calls;
+
+use calls::ok;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -13,10 +16,6 @@ const TIMES: u64 = 3;
 const INPUT: i32 = 0;
 const OUTPUT: i32 = 1;
 const SCRATCH: i32 = 3;
-
-fn ok(status: Status) {
-    assert_eq!(status, Status::OK, "{}", last_error_text());
-}
 
 fn fails(status: Status, expected: Status, text: &str) {
     assert_eq!(status, expected, "{}", last_error_text());
@@ -145,7 +144,7 @@ extern "C" fn work(user: *mut c_void, chunk: *const Chunk) -> Status {
     // SAFETY: the chunk that the library passes.
     let chunk = unsafe { &*chunk };
     assert_eq!(chunk.struct_size, size_of::<Chunk>());
-    assert_eq!(vrampool_stream_synchronize(seen.pool, chunk.stream), Status::OK, "{}", last_error_text());
+    ok(vrampool_stream_synchronize(seen.pool, chunk.stream));
     let of = |array: u64| {
         // SAFETY: so many of each.
         let (numbers, addresses, sizes) = unsafe {
@@ -420,14 +419,14 @@ fn brokers_are_in_the_metrics() {
     ok(vrampool_start_metrics_at(c"127.0.0.1:0".into(), Out::from(&mut address)));
     // SAFETY: the call returned a text.
     let served = unsafe { CStr::from_ptr(address) }.to_str().expect("an address");
-    let after = Batch::new(c"name=late", 100);
+    let after = Batch::new(c"name=second", 100);
     let mut stream = std::net::TcpStream::connect(served).expect("it is served");
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: vrampool\r\nConnection: close\r\n\r\n")
         .expect("a request");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("a response");
-    for name in ["early", "late"] {
+    for name in ["early", "second"] {
         assert!(text.contains(&format!("broker=\"{name}\"")), "{name} is missing: {text}");
     }
     ok(vrampool_stop_metrics());

@@ -75,7 +75,7 @@ fn the_library_stays_when_it_is_closed_after_use() {
 }
 
 #[test]
-fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
+fn a_forked_child_fails_typed_does_not_wait_and_shares_nothing() {
     c_program("fork", &[], &[]);
 }
 

@@ -3,7 +3,7 @@
 
 mod calls;
 
-use calls::{allocate, pool, stream};
+use calls::{allocate, ok, pool, stream};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ struct Scene {
     /// A block whose pool falls asleep, and one that the first call frees.
     kept: usize,
     freed: usize,
-    /// What there is of a segment.
+    /// The numbers of a segment.
     segment: (u64, u64, u64),
 }
 
@@ -84,11 +84,11 @@ extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
     refused(Status::BUSY, || vrampool_torch_memory_fraction(0.5, 0));
     let mut is_asleep = 0;
     let known = vrampool_is_asleep(pool, c"kept".into(), Out::from(&mut is_asleep));
-    assert_eq!(known, Status::OK, "{}", last_error_text());
+    ok(known);
     let mut there = ptr::null_mut();
     let allocated = vrampool_allocate_tagged(pool, c"kept".into(), 4 * MIB, own, Out::from(&mut there));
     match is_asleep {
-        0 => assert_eq!(vrampool_free(pool, there, own), Status::OK, "{}", last_error_text()),
+        0 => ok(vrampool_free(pool, there, own)),
         _ => assert_eq!(allocated, Status::ASLEEP, "{}", last_error_text()),
     }
     let is_first = CALLS.fetch_add(1, Ordering::Relaxed) == 0;
@@ -101,18 +101,18 @@ extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
             vrampool_tag_end(pool),
             vrampool_memory_info(pool, Out::null(), Out::null()),
         ] {
-            assert_eq!(status, Status::OK, "{}", last_error_text());
+            ok(status);
         }
         for ask in [vrampool_get_stats_json, vrampool_snapshot] {
             let mut text = ptr::null_mut();
-            assert_eq!(ask(pool, Out::from(&mut text)), Status::OK, "{}", last_error_text());
-            assert_eq!(vrampool_string_free(text), Status::OK);
+            ok(ask(pool, Out::from(&mut text)));
+            ok(vrampool_string_free(text));
         }
     }
-    assert_eq!(vrampool_free(other, allocate(other, 4 * MIB, foreign), foreign), Status::OK);
-    assert_eq!(vrampool_record_stream(kept as *mut c_void, own), Status::OK, "{}", last_error_text());
+    ok(vrampool_free(other, allocate(other, 4 * MIB, foreign), foreign));
+    ok(vrampool_record_stream(kept as *mut c_void, own));
     if is_first {
-        assert_eq!(vrampool_free(pool, freed as *mut c_void, own), Status::OK, "{}", last_error_text());
+        ok(vrampool_free(pool, freed as *mut c_void, own));
     }
     refused(Status::OK, || {
         let another = vrampool_segment_alloc(2 << 20, 0, ptr::null_mut());
@@ -122,24 +122,24 @@ extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
 
 /// A pool in which the tag `kept` has two blocks, and a segment with another; all of them can sleep.
 fn scene() -> Scene {
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
-    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=64MiB".into()), Status::OK);
+    ok(vrampool_torch_shutdown());
+    ok(vrampool_torch_configure(c"device=host; host_capacity=64MiB".into()));
     const OPTIONS: &CStr = c"device=host; host_capacity=128MiB; source=virtual; limit=100MiB";
     let pools = [pool(OPTIONS), pool(OPTIONS)];
     let streams = pools.map(|pool| stream(pool) as usize);
     for pool in pools {
-        assert_eq!(vrampool_tag_create(pool, c"kept".into()), Status::OK);
+        ok(vrampool_tag_create(pool, c"kept".into()));
     }
     let [kept, freed] = [8 * MIB, 4 * MIB].map(|bytes| {
         let mut block = ptr::null_mut();
         let stream = streams[0] as *mut c_void;
         let status = vrampool_allocate_tagged(pools[0], c"kept".into(), bytes, stream, Out::from(&mut block));
-        assert_eq!(status, Status::OK, "{}", last_error_text());
+        ok(status);
         block as usize
     });
-    assert_eq!(vrampool_segment_callbacks(Some(note), None, ptr::null_mut()), Status::OK);
+    ok(vrampool_segment_callbacks(Some(note), None, ptr::null_mut()));
     assert!(!vrampool_segment_alloc(4 << 20, 0, ptr::null_mut()).is_null(), "{}", last_error_text());
-    assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+    ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
     let segment = *SEGMENT.lock().expect("no panic");
     let scene = Scene { pool: pools[0], other: pools[1], streams, kept, freed, segment };
     *SCENE.lock().expect("no panic") = Some(scene);
@@ -150,12 +150,12 @@ fn scene() -> Scene {
 fn finish(scene: Scene) {
     assert!(CALLS.load(Ordering::Relaxed) > 0, "nothing was copied");
     vrampool_segment_free(scene.segment.1 as *mut c_void, 1, 0, ptr::null_mut());
-    assert_eq!(vrampool_free(scene.pool, scene.kept as *mut c_void, ptr::null_mut()), Status::OK);
+    ok(vrampool_free(scene.pool, scene.kept as *mut c_void, ptr::null_mut()));
     for (pool, stream) in [scene.pool, scene.other].into_iter().zip(scene.streams) {
-        assert_eq!(vrampool_stream_destroy(pool, stream as *mut c_void), Status::OK, "{}", last_error_text());
-        assert_eq!(vrampool_destroy(pool), Status::OK, "{}", last_error_text());
+        ok(vrampool_stream_destroy(pool, stream as *mut c_void));
+        ok(vrampool_destroy(pool));
     }
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    ok(vrampool_torch_shutdown());
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn a_callback_of_a_sleep_or_a_wake_calls_every_function() {
             0 => vrampool_sleep(scene.pool, tags, 1, again, user, Out::null()),
             _ => vrampool_sleep_tags(scene.pool, tags, 1, 1, again, user, Out::null()),
         };
-        assert_eq!(slept, Status::OK, "{}", last_error_text());
+        ok(slept);
         let woken = vrampool_wake(scene.pool, tags, wakes_some, again, user, Out::null());
-        assert_eq!(woken, Status::OK, "{}", last_error_text());
+        ok(woken);
     }
     finish(scene);
 }
@@ -182,8 +182,8 @@ fn a_callback_of_a_copy_of_segments_calls_every_function() {
     let scene = scene();
     let (numbers, user, again) = ([scene.segment.2], ptr::null_mut(), Some(call_again as CopyCallback));
     let saved = vrampool_segments_save(Numbers::of(&numbers), 1, again, user);
-    assert_eq!(saved, Status::OK, "{}", last_error_text());
+    ok(saved);
     let restored = vrampool_segments_restore(Numbers::of(&numbers), 1, again, user);
-    assert_eq!(restored, Status::OK, "{}", last_error_text());
+    ok(restored);
     finish(scene);
 }

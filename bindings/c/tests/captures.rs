@@ -1,5 +1,8 @@
-//! Private pools, as PyTorch's graphs use them: whose memory is allocated to whom, and when.
+//! Private pools, as PyTorch's graphs use them: which memory serves which requests, and when.
 
+mod calls;
+
+use calls::ok;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,21 +28,21 @@ impl Torch {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut pool, options) = (0, CString::new(options).expect("no 0"));
-        assert_eq!(vrampool_torch_shutdown(), Status::OK);
-        assert_eq!(vrampool_torch_configure(Text::from(options.as_c_str())), Status::OK);
-        assert_eq!(vrampool_torch_pool(0, Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+        ok(vrampool_torch_shutdown());
+        ok(vrampool_torch_configure(Text::from(options.as_c_str())));
+        ok(vrampool_torch_pool(0, Out::from(&mut pool)));
         Self { pool, _alone: alone }
     }
 
     fn stream(&self) -> *mut c_void {
         let mut stream = ptr::null_mut();
-        assert_eq!(vrampool_stream_create(self.pool, Out::from(&mut stream)), Status::OK);
+        ok(vrampool_stream_create(self.pool, Out::from(&mut stream)));
         stream
     }
 
     fn stats(&self) -> Stats {
         let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        assert_eq!(vrampool_get_stats(self.pool, Out::from(&mut stats)), Status::OK);
+        ok(vrampool_get_stats(self.pool, Out::from(&mut stats)));
         stats
     }
 }
@@ -91,7 +94,7 @@ fn a_private_pool_that_is_asleep_hands_nothing_out() {
         ptr::null_mut(),
         Out::null(),
     );
-    assert_eq!(slept, Status::OK, "{}", last_error_text());
+    ok(slept);
     for graph in [7, 8] {
         begin(graph);
         vrampool_clear_error();
@@ -142,7 +145,7 @@ fn a_block_that_outlives_its_private_pool_is_waited_for_before_it_is_used_again(
     let other = allocate(MIB, stream);
     assert_ne!(other, block, "the graph's last work may use it");
     // Which waits for the device.
-    assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+    ok(vrampool_trim(torch.pool, 0, Out::null()));
     assert_eq!(torch.stats().private_bytes, 0);
     assert_eq!(torch.stats().live_buffers, 1);
     free(other, MIB, stream);
@@ -158,7 +161,7 @@ fn a_released_graph_is_not_waited_for_while_another_one_is_captured() {
     begin(8);
     release(7);
     assert_eq!(torch.stats().private_bytes, MIB as u64, "kept, for its last work is not waited for");
-    assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+    ok(vrampool_trim(torch.pool, 0, Out::null()));
     assert_eq!(torch.stats().private_bytes, MIB as u64);
     end(8);
     assert_eq!(torch.stats().private_bytes, 0, "now it was");
@@ -180,9 +183,9 @@ fn a_block_whose_users_could_not_be_recorded_is_waited_for_before_it_is_used_aga
         free_by(block);
         assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT);
         let other = allocate(MIB, stream);
-        assert_ne!(other, block, "somebody may use it");
+        assert_ne!(other, block, "another stream may use it");
         // Which waits for the device.
-        assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+        ok(vrampool_trim(torch.pool, 0, Out::null()));
         assert_eq!(torch.stats().live_buffers, 1);
         free(other, MIB, stream);
     }

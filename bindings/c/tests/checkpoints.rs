@@ -1,5 +1,8 @@
 //! Private pools without requests, what they have, and their return to an earlier state, as graph trees of PyTorch use them.
 
+mod calls;
+
+use calls::ok;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,9 +21,9 @@ const ID: MempoolId = MempoolId { first: 0, second: 9 };
 fn fresh() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    ok(vrampool_torch_shutdown());
     let options = Text::from(c"device=host; host_capacity=64MiB; source=virtual; limit=16MiB");
-    assert_eq!(vrampool_torch_configure(options), Status::OK);
+    ok(vrampool_torch_configure(options));
     alone
 }
 
@@ -32,7 +35,7 @@ fn allocate(bytes: usize) -> u64 {
 
 fn free(address: u64) {
     let mut place = std::sync::atomic::AtomicPtr::new(address as *mut c_void);
-    assert_eq!(vrampool_free_at((&place).into(), vrampool_c::boundary::Given::null()), Status::OK);
+    ok(vrampool_free_at((&place).into(), vrampool_c::boundary::Given::null()));
     assert!(place.get_mut().is_null());
 }
 
@@ -47,7 +50,7 @@ fn within<T>(act: impl FnOnce() -> T) -> T {
 
 fn uses() -> u64 {
     let mut uses = 0;
-    assert_eq!(vrampool_torch_pool_uses(0, ID, Out::from(&mut uses)), Status::OK);
+    ok(vrampool_torch_pool_uses(0, ID, Out::from(&mut uses)));
     uses
 }
 
@@ -59,7 +62,7 @@ fn spans(is_live_only: bool) -> Vec<Span> {
     }
     let mut found: Vec<Span> = Vec::new();
     let user = (&raw mut found).cast();
-    assert_eq!(vrampool_torch_visit(0, c_int::from(is_live_only), Some(add), user), Status::OK);
+    ok(vrampool_torch_visit(0, c_int::from(is_live_only), Some(add), user));
     found
 }
 
@@ -90,7 +93,7 @@ fn a_private_pool_returns_to_an_earlier_state() {
     free(state[0]);
     let later = within(|| [allocate(MIB), allocate(2 * MIB)]);
     assert_eq!(later[0], state[0], "the pool has its memory");
-    assert_eq!(restore(&state, MIB as u64), Status::OK, "{}", last_error_text());
+    ok(restore(&state, MIB as u64));
     assert_eq!(live(), state);
     assert_eq!(within(|| allocate(2 * MIB)), later[1], "what was not live in that state is idle");
     assert_eq!(restore(&[outside], MIB as u64), Status::INVALID_POINTER);
@@ -108,10 +111,10 @@ fn a_private_pool_returns_to_an_earlier_state() {
 fn idle_memory_of_a_private_pool_serves_others_only_if_it_may() {
     let _alone = fresh();
     assert_eq!(vrampool_torch_pool_use_on_oom(0, ID, 1), Status::INVALID_ARGUMENT, "there is none");
-    assert_eq!(vrampool_torch_pool_create(0, ID), Status::OK);
+    ok(vrampool_torch_pool_create(0, ID));
     within(|| free(allocate(12 * MIB)));
     assert!(vrampool_torch_alloc_or_null(8 * MIB, 0, ptr::null_mut()).is_null());
-    assert_eq!(vrampool_torch_pool_use_on_oom(0, ID, 1), Status::OK);
+    ok(vrampool_torch_pool_use_on_oom(0, ID, 1));
     free(allocate(8 * MIB));
     vrampool_torch_release_pool(0, ID);
 }

@@ -2,7 +2,7 @@
 
 mod calls;
 
-use calls::{allocate, pool, stream};
+use calls::{allocate, ok, pool, stream};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,28 +25,28 @@ fn a_destroyed_pool_answers_nothing_once_its_blocks_are_free() {
     let pool = pool(c"device=host; host_capacity=1MiB; source=direct");
     let (own, mut number) = (stream(pool), 0);
     let block = allocate(pool, 100, own);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
     assert_eq!(vrampool_memory_info(pool, Out::from(&mut number), Out::null()), Status::INVALID_HANDLE);
     assert_eq!(vrampool_stream_create(pool, Out::from(&mut ptr::null_mut())), Status::INVALID_HANDLE);
     // Its block may need its streams.
-    assert_eq!(vrampool_stream_synchronize(pool, own), Status::OK);
-    assert_eq!(vrampool_stream_destroy(pool, own), Status::OK);
-    assert_eq!(vrampool_free(pool, block, ptr::null_mut()), Status::OK, "{}", last_error_text());
+    ok(vrampool_stream_synchronize(pool, own));
+    ok(vrampool_stream_destroy(pool, own));
+    ok(vrampool_free(pool, block, ptr::null_mut()));
     assert_eq!(vrampool_stream_synchronize(pool, ptr::null_mut()), Status::INVALID_HANDLE);
 }
 
 #[test]
 fn the_end_of_a_segment_is_reported_once() {
-    static TOLD: AtomicU64 = AtomicU64::new(0);
+    static REPORTS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn on_free(_: *mut c_void, _: i32, _: u64, _: u64, _: u64) -> Status {
-        TOLD.fetch_add(1, Ordering::Relaxed);
+        REPORTS.fetch_add(1, Ordering::Relaxed);
         Status::OK
     }
     const ROUNDS: u64 = 200;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
-    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()), Status::OK);
-    assert_eq!(vrampool_segment_callbacks(None, Some(on_free), ptr::null_mut()), Status::OK);
+    ok(vrampool_torch_shutdown());
+    ok(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()));
+    ok(vrampool_segment_callbacks(None, Some(on_free), ptr::null_mut()));
     for _ in 0..ROUNDS {
         let segment = vrampool_segment_alloc(1 << 20, 0, ptr::null_mut()) as usize;
         assert_ne!(segment, 0, "{}", last_error_text());
@@ -60,9 +60,9 @@ fn the_end_of_a_segment_is_reported_once() {
             }
         });
     }
-    assert_eq!(TOLD.load(Ordering::Relaxed), ROUNDS);
-    assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    assert_eq!(REPORTS.load(Ordering::Relaxed), ROUNDS);
+    ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
+    ok(vrampool_torch_shutdown());
 }
 
 /// Whether there are few more threads than `before`, once those that end have ended. The other tests of this
@@ -91,24 +91,24 @@ fn streams_that_used_a_block_end_when_they_are_destroyed() {
             let (mine, other) = (stream(pool), stream(pool));
             let block = allocate(pool, 1000, mine);
             for block in [block, all] {
-                assert_eq!(vrampool_record_stream(block, other), Status::OK);
+                ok(vrampool_record_stream(block, other));
             }
             match number % 2 {
-                0 => assert_eq!(vrampool_free(pool, block, mine), Status::OK),
+                0 => ok(vrampool_free(pool, block, mine)),
                 _ => live.push(block),
             }
             for stream in [mine, other] {
-                assert_eq!(vrampool_stream_destroy(pool, stream), Status::OK);
+                ok(vrampool_stream_destroy(pool, stream));
             }
         }
         assert!(are_few_more_threads_than(before), "{} threads", status_of_process("Threads:") - before);
         // Memory of the destroyed streams is reused, by a stream that need not wait.
         let again: Vec<_> = (0..64).map(|_| allocate(pool, 1000, own)).collect();
         for block in again.into_iter().chain(live).chain([all]) {
-            assert_eq!(vrampool_free(pool, block, ptr::null_mut()), Status::OK, "{}", last_error_text());
+            ok(vrampool_free(pool, block, ptr::null_mut()));
         }
-        assert_eq!(vrampool_stream_destroy(pool, own), Status::OK);
-        assert_eq!(vrampool_destroy(pool), Status::OK);
+        ok(vrampool_stream_destroy(pool, own));
+        ok(vrampool_destroy(pool));
     }
 }
 
@@ -116,17 +116,17 @@ fn streams_that_used_a_block_end_when_they_are_destroyed() {
 fn a_stream_that_is_none_is_refused_for_blocks_of_private_pools_too() {
     const NONE: *mut c_void = 0xdead_beef as *mut c_void;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
-    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()), Status::OK);
+    ok(vrampool_torch_shutdown());
+    ok(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()));
     let id = MempoolId { first: 0, second: 1 };
     vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
     let block = vrampool_torch_alloc(1000, 0, ptr::null_mut());
     assert_eq!(vrampool_record_stream(block, NONE), Status::INVALID_ARGUMENT);
     assert_eq!(vrampool_free(0, block, NONE), Status::INVALID_ARGUMENT);
-    assert_eq!(vrampool_free(0, block, ptr::null_mut()), Status::OK, "{}", last_error_text());
+    ok(vrampool_free(0, block, ptr::null_mut()));
     vrampool_torch_end_allocate_to_pool(0, id);
     vrampool_torch_release_pool(0, id);
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    ok(vrampool_torch_shutdown());
 }
 
 #[test]
@@ -142,23 +142,20 @@ fn a_size_beyond_all_addresses_is_no_limit() {
 fn a_block_that_was_freed_is_live_no_more_though_its_users_are_not_all_known() {
     const NONE: *mut c_void = 0xdead_beef as *mut c_void;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
-    assert_eq!(
-        vrampool_torch_configure(c"device=host; host_capacity=16MiB; source=virtual".into()),
-        Status::OK
-    );
+    ok(vrampool_torch_shutdown());
+    ok(vrampool_torch_configure(c"device=host; host_capacity=16MiB; source=virtual".into()));
     let mut pool = 0;
-    assert_eq!(vrampool_torch_pool(0, Out::from(&mut pool)), Status::OK);
+    ok(vrampool_torch_pool(0, Out::from(&mut pool)));
     let stats = || {
         let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+        ok(vrampool_get_stats(pool, Out::from(&mut stats)));
         stats
     };
     let live =
         |stats: Stats| (stats.requested_bytes, stats.live_bytes, stats.live_buffers, stats.private_bytes);
     for tag in [None, Some(c"a")] {
         if let Some(tag) = tag {
-            assert_eq!(vrampool_tag_begin(pool, tag.into()), Status::OK);
+            ok(vrampool_tag_begin(pool, tag.into()));
         }
         let block = vrampool_torch_alloc(100_000, 0, ptr::null_mut());
         let before = stats();
@@ -171,11 +168,11 @@ fn a_block_that_was_freed_is_live_no_more_though_its_users_are_not_all_known() {
         assert_eq!(after.idle_bytes, before.idle_bytes + before.live_bytes, "it is had again after a wait");
         assert_eq!(after.held_bytes, before.held_bytes);
         // Which a trim does.
-        assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
+        ok(vrampool_trim(pool, 0, Out::null()));
         assert_eq!((live(stats()), stats().held_bytes), ((0, 0, 0, 0), 0));
         if tag.is_some() {
-            assert_eq!(vrampool_tag_end(pool), Status::OK);
+            ok(vrampool_tag_end(pool));
         }
     }
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    ok(vrampool_torch_shutdown());
 }

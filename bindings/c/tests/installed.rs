@@ -38,7 +38,7 @@ fn folder(name: &str) -> PathBuf {
 /// `install.sh` with the folders that the tests use.
 fn install(arguments: &[&str]) -> Command {
     let mut command = Command::new(here("install.sh"));
-    // What cargo tells its tests is no setting for another cargo.
+    // Cargo's variables for its tests are no settings of another cargo.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     command.args(arguments).args(["--prefix", "/opt/vrampool", "--libdir", LIBDIR, "--profile", "dev"]);
     // As small and as fast to build as can be.

@@ -1,28 +1,20 @@
 //! The C ABI against a naive twin, and under threads that free each other's blocks.
 
+mod calls;
+
+use calls::{ok, stats};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Barrier;
 use std::sync::mpsc;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_free_sized, vrampool_get_stats, vrampool_last_error_code, vrampool_record_stream,
-    vrampool_stream_create, vrampool_stream_destroy, vrampool_trim,
+    Status, last_error_text, vrampool_allocate, vrampool_destroy, vrampool_free, vrampool_free_sized,
+    vrampool_last_error_code, vrampool_record_stream, vrampool_stream_create, vrampool_stream_destroy,
+    vrampool_trim,
 };
-
-fn create(options: &str) -> u64 {
-    let (mut pool, options) = (0, CString::new(options).expect("no 0"));
-    assert_eq!(
-        vrampool_create(options.as_c_str().into(), Out::from(&mut pool)),
-        Status::OK,
-        "{}",
-        last_error_text()
-    );
-    pool
-}
 
 fn allocate(pool: u64, bytes: u64, stream: usize) -> Result<u64, Status> {
     let mut address = ptr::null_mut();
@@ -37,12 +29,6 @@ fn allocate(pool: u64, bytes: u64, stream: usize) -> Result<u64, Status> {
 
 fn free(pool: u64, address: u64, stream: usize) -> Status {
     vrampool_free(pool, address as *mut c_void, stream as *mut c_void)
-}
-
-fn stats(pool: u64) -> Stats {
-    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-    assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
-    stats
 }
 
 #[derive(Debug, Clone)]
@@ -69,14 +55,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 const LIMIT: u64 = 48 << 20;
 
 /// What is live: by address, bytes.
-fn obeys(options: &str, steps: &[Step]) {
-    let pool = create(options);
-    let other = create("device=host; source=direct");
+fn obeys(options: &CStr, steps: &[Step]) {
+    let pool = calls::pool(options);
+    let other = calls::pool(c"device=host; source=direct");
     let streams: Vec<usize> = (0..3)
         .map(|number| {
             let mut stream = ptr::null_mut();
             if number > 0 {
-                assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK);
+                ok(vrampool_stream_create(pool, Out::from(&mut stream)));
             }
             stream as usize
         })
@@ -109,7 +95,7 @@ fn obeys(options: &str, steps: &[Step]) {
                 let Some((address, bytes)) = pick(&twin, which) else { continue };
                 let freed =
                     vrampool_free_sized(0, address as *mut c_void, bytes, streams[stream] as *mut c_void);
-                assert_eq!(freed, Status::OK, "{}", last_error_text());
+                ok(freed);
                 twin.remove(&address);
                 assert_eq!(free(pool, address, streams[stream]), Status::INVALID_POINTER, "a second time");
             }
@@ -135,10 +121,10 @@ fn obeys(options: &str, steps: &[Step]) {
             Step::Record { which, stream } => {
                 let Some((address, _)) = pick(&twin, which) else { continue };
                 let stream = streams[stream] as *mut c_void;
-                assert_eq!(vrampool_record_stream(address as *mut c_void, stream), Status::OK);
+                ok(vrampool_record_stream(address as *mut c_void, stream));
             }
             Step::Trim => {
-                assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
+                ok(vrampool_trim(pool, 0, Out::null()));
                 assert_eq!(stats(pool).idle_bytes, 0);
             }
         }
@@ -152,17 +138,17 @@ fn obeys(options: &str, steps: &[Step]) {
     let half = twin.len() / 2;
     for (number, (&address, _)) in twin.iter().enumerate() {
         if number == half {
-            assert_eq!(vrampool_destroy(pool), Status::OK);
+            ok(vrampool_destroy(pool));
         }
-        assert_eq!(free(pool, address, streams[0]), Status::OK, "{}", last_error_text());
+        ok(free(pool, address, streams[0]));
     }
     if twin.is_empty() {
-        assert_eq!(vrampool_destroy(pool), Status::OK);
+        ok(vrampool_destroy(pool));
     }
     for stream in &streams[1..] {
-        assert_eq!(vrampool_stream_destroy(other, *stream as *mut c_void), Status::OK);
+        ok(vrampool_stream_destroy(other, *stream as *mut c_void));
     }
-    assert_eq!(vrampool_destroy(other), Status::OK);
+    ok(vrampool_destroy(other));
 }
 
 proptest! {
@@ -170,12 +156,12 @@ proptest! {
 
     #[test]
     fn it_is_a_map_of_addresses_over_virtual_memory(steps in steps()) {
-        obeys("device=host; source=virtual; limit=48MiB", &steps);
+        obeys(c"device=host; source=virtual; limit=48MiB", &steps);
     }
 
     #[test]
     fn it_is_a_map_of_addresses_over_allocations(steps in steps()) {
-        obeys("device=host; source=direct; limit=48MiB; size_classes=geometric", &steps);
+        obeys(c"device=host; source=direct; limit=48MiB; size_classes=geometric", &steps);
     }
 }
 
@@ -183,7 +169,7 @@ proptest! {
 fn threads_free_each_others_blocks_while_pools_come_and_go() {
     const THREADS: usize = 4;
     // Room for all that wait for a thread that gets no turn. It is not written.
-    let pool = create("device=host; host_capacity=64GiB; source=virtual");
+    let pool = calls::pool(c"device=host; host_capacity=64GiB; source=virtual");
     let barrier = Barrier::new(THREADS + 1);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<(u64, u64)>()).unzip();
     std::thread::scope(|scope| {
@@ -198,23 +184,23 @@ fn threads_free_each_others_blocks_while_pools_come_and_go() {
                     next.send((address, bytes)).expect("it waits");
                     if let Ok((address, bytes)) = receiver.try_recv() {
                         let freed = vrampool_free_sized(pool, address as *mut c_void, bytes, ptr::null_mut());
-                        assert_eq!(freed, Status::OK, "{}", last_error_text());
+                        ok(freed);
                     }
                 }
                 drop(next);
                 for (address, _) in receiver {
-                    assert_eq!(free(0, address, 0), Status::OK, "{}", last_error_text());
+                    ok(free(0, address, 0));
                 }
             });
         }
         drop(senders);
         barrier.wait();
         for _ in 0..50 {
-            let other = create("device=host");
+            let other = calls::pool(c"device=host");
             let address = allocate(other, 5000, 0).expect("memory");
-            assert_eq!(vrampool_destroy(other), Status::OK);
+            ok(vrampool_destroy(other));
             assert_eq!(allocate(other, 1, 0), Err(Status::INVALID_HANDLE));
-            assert_eq!(free(other, address, 0), Status::OK);
+            ok(free(other, address, 0));
         }
     });
     let stats = stats(pool);
@@ -222,42 +208,42 @@ fn threads_free_each_others_blocks_while_pools_come_and_go() {
         (stats.live_buffers, stats.live_bytes, stats.served_by_bucket + stats.source_allocations),
         (0, 0, THREADS as u64 * 5_000)
     );
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }
 
 #[test]
 fn a_pool_that_is_destroyed_gives_its_memory_back() {
-    let pool = create("device=host; host_capacity=32MiB; source=direct");
+    let pool = calls::pool(c"device=host; host_capacity=32MiB; source=direct");
     let blocks: Vec<_> = (0..4).map(|_| allocate(pool, 4 << 20, 0).expect("memory")).collect();
-    blocks.into_iter().for_each(|block| assert_eq!(free(pool, block, 0), Status::OK));
+    blocks.into_iter().for_each(|block| ok(free(pool, block, 0)));
     assert!(stats(pool).idle_bytes > 0);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
     assert_eq!(vrampool_destroy(pool), Status::INVALID_HANDLE);
 }
 
 #[test]
 fn blocks_of_an_arena_stay_where_they_are() {
     const BLOCK: usize = 4 << 20;
-    let pool = create(
-        "device=host; source=arena; limit=16MiB; max_cached_bytes=0; size_classes=exact:4KiB; magazine_bytes=0",
+    let pool = calls::pool(
+        c"device=host; source=arena; limit=16MiB; max_cached_bytes=0; size_classes=exact:4KiB; magazine_bytes=0",
     );
     let blocks: Vec<_> = (0..4).map(|_| allocate(pool, BLOCK as u64, 0).expect("memory")).collect();
     for (&block, byte) in blocks.iter().zip(1..) {
         // SAFETY: a live block of so many bytes on the host.
         unsafe { ptr::write_bytes(block as *mut u8, byte, BLOCK) };
     }
-    assert_eq!(free(pool, blocks[0], 0), Status::OK);
-    assert_eq!(free(pool, blocks[2], 0), Status::OK);
+    ok(free(pool, blocks[0], 0));
+    ok(free(pool, blocks[2], 0));
     // Both holes together would do, if what is between them were moved: but C would not know.
     assert_eq!(allocate(pool, 2 * BLOCK as u64, 0), Err(Status::OUT_OF_MEMORY));
     for (&block, byte) in blocks.iter().zip(1..).skip(1).step_by(2) {
         // SAFETY: as above.
         let contents = unsafe { std::slice::from_raw_parts(block as *const u8, BLOCK) };
         assert!(contents.iter().all(|&found| found == byte), "block {byte}");
-        assert_eq!(free(pool, block, 0), Status::OK);
+        ok(free(pool, block, 0));
     }
     // Nothing was lost by that.
     let all = allocate(pool, 4 * BLOCK as u64, 0).expect("memory");
-    assert_eq!(free(pool, all, 0), Status::OK);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(free(pool, all, 0));
+    ok(vrampool_destroy(pool));
 }

@@ -1,12 +1,15 @@
 //! Pools of a process whose address space is limited: it runs this program again.
 #![cfg(target_os = "linux")]
 
-use std::ffi::{CString, c_void};
+mod calls;
+
+use calls::{allocate, free, ok};
+use std::ffi::CString;
 use std::process::Command;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_get_limit, vrampool_get_stats, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
+    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_get_limit,
+    vrampool_get_stats, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
 };
 use vrampool_c::{
     vrampool_file_write, vrampool_trace_convert, vrampool_trace_free, vrampool_trace_load,
@@ -16,16 +19,6 @@ use vrampool_c::{
 const MIB: u64 = 1 << 20;
 /// Whether this is the process with the limit.
 const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
-
-fn ok(status: Status) {
-    assert_eq!(status, Status::OK, "{}", last_error_text());
-}
-
-fn allocate(pool: u64, bytes: u64) -> *mut c_void {
-    let mut address = std::ptr::null_mut();
-    ok(vrampool_allocate(pool, bytes, std::ptr::null_mut(), Out::from(&mut address)));
-    address
-}
 
 /// Whether this is the process with the limit; if not, runs this test in such a process.
 fn is_inside(test: &str, limit: &str) -> bool {
@@ -54,14 +47,14 @@ fn a_small_pool_needs_few_addresses() {
         let (mut pool, tag) = (0, CString::new("weights").expect("no 0"));
         let options = CString::new(format!("{device};source=virtual;limit=64MiB")).expect("no 0");
         ok(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)));
-        let first = allocate(pool, 20 * MIB);
+        let first = allocate(pool, 20 * MIB, std::ptr::null_mut());
         ok(vrampool_tag_begin(pool, tag.as_c_str().into()));
-        let second = allocate(pool, 20 * MIB);
+        let second = allocate(pool, 20 * MIB, std::ptr::null_mut());
         ok(vrampool_tag_end(pool));
         ok(vrampool_set_limit(pool, 128 * MIB));
-        let third = allocate(pool, 70 * MIB);
+        let third = allocate(pool, 70 * MIB, std::ptr::null_mut());
         for address in [first, second, third] {
-            ok(vrampool_free(pool, address, std::ptr::null_mut()));
+            free(address);
         }
         ok(vrampool_destroy(pool));
     }
@@ -95,7 +88,7 @@ fn the_environment_bounds_all_tags_together() {
     ok(vrampool_get_stats(pool, Out::from(&mut stats)));
     assert_eq!((served.len(), limit, stats.limit_bytes), (1, 32 * MIB, 32 * MIB));
     assert_eq!((stats.failed_by_limit, stats.failed_by_fragmentation), (4, 0));
-    served.into_iter().for_each(|address| ok(vrampool_free(pool, address, std::ptr::null_mut())));
+    served.into_iter().for_each(|address| free(address));
     ok(vrampool_destroy(pool));
 }
 
@@ -136,13 +129,12 @@ fn a_hostile_pickle_is_an_error_where_memory_is_short() {
         assert!(!last_error_text().is_empty());
     }
     std::fs::remove_file(&path).expect("a file");
-    let mut pool = 0;
-    ok(vrampool_create(c"device=host;host_capacity=8MiB".into(), Out::from(&mut pool)));
-    ok(vrampool_free(pool, allocate(pool, 1000), std::ptr::null_mut()));
+    let pool = calls::pool(c"device=host;host_capacity=8MiB");
+    free(allocate(pool, 1000, std::ptr::null_mut()));
     ok(vrampool_destroy(pool));
 }
 
-/// A disk that takes no byte, and where the signal that comes with it ends whoever does not look before.
+/// A disk that takes no byte, and where the signal that comes with it ends a process that does not check before.
 #[test]
 fn a_save_on_a_full_disk_leaves_the_previous_file() {
     const TEST: &str = "a_save_on_a_full_disk_leaves_the_previous_file";

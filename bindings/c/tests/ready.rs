@@ -1,6 +1,6 @@
 //! Calls that do not wait: served by idle memory alone, and freed once, by either call.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,28 +8,17 @@ use std::thread;
 use vrampool_c::boundary::{Given, Out, Place, Text, Texts};
 use vrampool_c::ready::{self, Freed};
 use vrampool_c::{
-    Stats, Status, vrampool_destroy, vrampool_drop_at, vrampool_free, vrampool_free_at, vrampool_get_stats,
-    vrampool_sleep, vrampool_tag_begin, vrampool_tag_create, vrampool_tag_end, vrampool_wake,
+    Status, vrampool_destroy, vrampool_drop_at, vrampool_free, vrampool_free_at, vrampool_sleep,
+    vrampool_tag_begin, vrampool_tag_create, vrampool_tag_end, vrampool_wake,
 };
 
-#[allow(dead_code, reason = "not all of it is for these tests")]
 mod calls;
-use calls::{allocate, pool};
+use calls::{allocate, free, ok, pool, stats};
 
 /// A pool that ends lets all threads forget their streams: the next call of each may wait.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn stats(pool: u64) -> Stats {
-    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-    assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
-    stats
-}
-
-fn free(address: *mut c_void) {
-    assert_eq!(vrampool_free(0, address, ptr::null_mut()), Status::OK);
 }
 
 const HOST: &CStr = c"device=host; host_capacity=64MiB";
@@ -67,7 +56,7 @@ fn idle_memory_serves_and_is_kept_again() {
                 assert!(matches!(ready::free_at(&place), Freed::No), "it is free");
             }
         }
-        assert_eq!(vrampool_destroy(pool), Status::OK);
+        ok(vrampool_destroy(pool));
         assert!(ready::allocate(pool, None, 1000, 0).is_none());
     }
 }
@@ -87,7 +76,7 @@ fn what_may_wait_is_left_to_the_caller() {
         let now = stats(pool);
         assert_eq!((now.live_buffers, now.reserved_bytes), (0, 0));
     }
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }
 
 #[test]
@@ -108,20 +97,20 @@ fn tags_are_separate_and_serve_nothing_while_asleep() {
     let tag = Some("weights");
     free(allocate(pool, 1000, ptr::null_mut()));
     assert!(ready::allocate(pool, tag, 1000, 0).is_none(), "no such tag");
-    assert_eq!(vrampool_tag_create(pool, Text::from(c"weights")), Status::OK);
+    ok(vrampool_tag_create(pool, Text::from(c"weights")));
     assert!(ready::allocate(pool, tag, 1000, 0).is_none(), "nothing of the tag is idle");
-    assert_eq!(vrampool_tag_begin(pool, Text::from(c"weights")), Status::OK);
+    ok(vrampool_tag_begin(pool, Text::from(c"weights")));
     free(allocate(pool, 1000, ptr::null_mut()));
     let of_scope = ready::allocate(pool, None, 1000, 0).expect("it is idle");
     assert!(ready::allocate(pool, tag, 1000, 0).is_none(), "the scope's tag has it");
     free(of_scope);
-    assert_eq!(vrampool_tag_end(pool), Status::OK);
+    ok(vrampool_tag_end(pool));
     free(ready::allocate(pool, tag, 1000, 0).expect("it is idle"));
-    assert_eq!(vrampool_sleep(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()), Status::OK);
+    ok(vrampool_sleep(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()));
     assert!(ready::allocate(pool, tag, 1000, 0).is_none(), "it is asleep");
     assert!(ready::allocate(pool, None, 1000, 0).is_none(), "it is asleep");
-    assert_eq!(vrampool_wake(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()), Status::OK);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_wake(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()));
+    ok(vrampool_destroy(pool));
 }
 
 #[test]
@@ -132,22 +121,22 @@ fn a_recording_has_each_call_once() {
     use vrampool_trace::{Op, Trace};
     let pool = pool(HOST);
     free(allocate(pool, 1000, ptr::null_mut()));
-    assert_eq!(vrampool_record_start(pool, 1 << 20), Status::OK);
+    ok(vrampool_record_start(pool, 1 << 20));
     for _ in 0..5 {
         let place = AtomicPtr::new(ready::allocate(pool, None, 1000, 0).expect("it is idle"));
         assert!(matches!(ready::free_at(&place), Freed::Done));
     }
     let mut trace = 0;
-    assert_eq!(vrampool_record_stop(pool, Out::from(&mut trace), Out::null()), Status::OK);
+    ok(vrampool_record_stop(pool, Out::from(&mut trace), Out::null()));
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ready-{}.csv", std::process::id()));
     let name = CString::new(path.to_str().expect("a name")).expect("no 0");
-    assert_eq!(vrampool_trace_save(trace, name.as_c_str().into(), c"csv".into()), Status::OK);
-    assert_eq!(vrampool_trace_free(trace), Status::OK);
+    ok(vrampool_trace_save(trace, name.as_c_str().into(), c"csv".into()));
+    ok(vrampool_trace_free(trace));
     let recorded = Trace::read(&path).expect("a trace");
     fs::remove_file(&path).expect("it is there");
     let frees = recorded.events().iter().filter(|event| event.op == Op::Free).count();
     assert_eq!((recorded.events().len(), frees), (10, 5));
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }
 
 #[test]
@@ -173,5 +162,5 @@ fn of_many_threads_one_frees_a_block() {
     assert_eq!(freed.into_inner(), rounds);
     assert_eq!(stats(pool).live_buffers, 0);
     places.iter().for_each(|place| vrampool_drop_at(Place::from(place)));
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }

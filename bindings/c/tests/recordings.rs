@@ -1,6 +1,9 @@
 //! Recordings of the C ABI against a naive twin: pools that are recorded from one moment to another, by
 //! threads that each used another recorder last.
 
+mod calls;
+
+use calls::{allocate, free, ok};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_void};
@@ -10,9 +13,9 @@ use std::sync::mpsc;
 use std::{fs, iter, ptr, thread};
 use vrampool_c::boundary::{Bytes, Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_file_write,
-    vrampool_free, vrampool_record_look, vrampool_record_start, vrampool_record_stop, vrampool_trace_free,
-    vrampool_trace_load, vrampool_trace_save,
+    Status, last_error_text, vrampool_destroy, vrampool_file_write, vrampool_record_look,
+    vrampool_record_start, vrampool_record_stop, vrampool_trace_free, vrampool_trace_load,
+    vrampool_trace_save,
 };
 use vrampool_trace::{Op, Trace};
 
@@ -53,7 +56,7 @@ struct Twin {
     events: Option<Events>,
 }
 
-/// A thread that does what it is told, and who told it goes on only then.
+/// A thread that runs calls of others, which wait for them.
 struct Worker(mpsc::Sender<Box<dyn FnOnce() + Send>>);
 
 impl Worker {
@@ -70,24 +73,6 @@ impl Worker {
     }
 }
 
-fn create() -> u64 {
-    let options = CString::new("device=host; host_capacity=1GiB").expect("no 0");
-    let mut pool = 0;
-    let status = vrampool_create(options.as_c_str().into(), Out::from(&mut pool));
-    assert_eq!(status, Status::OK, "{}", last_error_text());
-    pool
-}
-
-fn allocate(pool: u64, bytes: u64) -> u64 {
-    let mut address = ptr::null_mut();
-    assert_eq!(vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address)), Status::OK);
-    address as u64
-}
-
-fn free(address: u64) {
-    assert_eq!(vrampool_free(0, address as *mut c_void, ptr::null_mut()), Status::OK);
-}
-
 /// The events of a trace, which is freed.
 fn events_of(trace: u64) -> Events {
     static FILES: AtomicU64 = AtomicU64::new(0);
@@ -96,8 +81,8 @@ fn events_of(trace: u64) -> Events {
     let name = CString::new(path.to_str().expect("a name")).expect("no 0");
     let csv = CString::new("csv").expect("no 0");
     let saved = vrampool_trace_save(trace, name.as_c_str().into(), csv.as_c_str().into());
-    assert_eq!(saved, Status::OK, "{}", last_error_text());
-    assert_eq!(vrampool_trace_free(trace), Status::OK);
+    ok(saved);
+    ok(vrampool_trace_free(trace));
     let read = Trace::read(&path).expect("a trace");
     fs::remove_file(&path).expect("it is there");
     let events: Events = read.events().iter().map(|event| (event.size, event.op == Op::Free)).collect();
@@ -106,7 +91,8 @@ fn events_of(trace: u64) -> Events {
 }
 
 fn follow(steps: &[Step]) {
-    let pools: Vec<u64> = iter::repeat_with(create).take(POOLS).collect();
+    let pools: Vec<u64> =
+        iter::repeat_with(|| calls::pool(c"device=host; host_capacity=1GiB")).take(POOLS).collect();
     let mut twins: [Twin; POOLS] = Default::default();
     // Address, size, pool, and the start under which it was recorded.
     let mut live: Vec<(u64, u64, usize, Option<u64>)> = Vec::new();
@@ -118,7 +104,7 @@ fn follow(steps: &[Step]) {
                 Step::Allocate { pool, thread } => {
                     bytes += 1;
                     let (number, size) = (pools[pool], bytes);
-                    let address = workers[thread].run(move || allocate(number, size));
+                    let address = workers[thread].run(move || allocate(number, size, ptr::null_mut()) as u64);
                     let twin = &mut twins[pool];
                     let under = twin.events.as_mut().map(|events| {
                         events.insert((bytes, false));
@@ -128,7 +114,7 @@ fn follow(steps: &[Step]) {
                 }
                 Step::Free { which, thread } if !live.is_empty() => {
                     let (address, bytes, pool, under) = live.swap_remove(which % live.len());
-                    workers[thread].run(move || free(address));
+                    workers[thread].run(move || free(address as *mut c_void));
                     let twin = &mut twins[pool];
                     if let Some(events) = twin.events.as_mut().filter(|_| under == Some(twin.started)) {
                         events.insert((bytes, true));
@@ -160,8 +146,8 @@ fn follow(steps: &[Step]) {
             }
         }
     });
-    live.iter().for_each(|&(address, ..)| free(address));
-    pools.iter().for_each(|&pool| assert_eq!(vrampool_destroy(pool), Status::OK));
+    live.iter().for_each(|&(address, ..)| free(address as *mut c_void));
+    pools.iter().for_each(|&pool| ok(vrampool_destroy(pool)));
 }
 
 /// What C writes replaces a file whole, or not at all.
@@ -171,7 +157,7 @@ fn a_failing_save_leaves_the_previous_file() {
     let path = folder.join(format!("kept-{}.pickle", std::process::id()));
     let name = CString::new(path.to_str().expect("a name")).expect("no 0");
     let write = |bytes: &[u8]| vrampool_file_write(name.as_c_str().into(), Bytes::of(bytes), bytes.len());
-    assert_eq!(write(b"the previous\0file"), Status::OK, "{}", last_error_text());
+    ok(write(b"the previous\0file"));
     assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
     // More is live than there are addresses, which is known only while it is written.
     let large = folder.join(format!("large-{}.csv", std::process::id()));
@@ -180,7 +166,7 @@ fn a_failing_save_leaves_the_previous_file() {
     let large_name = CString::new(large.to_str().expect("a name")).expect("no 0");
     let mut trace = 0;
     let loaded = vrampool_trace_load(large_name.as_c_str().into(), Text::null(), -1, Out::from(&mut trace));
-    assert_eq!(loaded, Status::OK, "{}", last_error_text());
+    ok(loaded);
     assert_eq!(vrampool_trace_save(trace, name.as_c_str().into(), Text::null()), Status::INVALID_ARGUMENT);
     assert!(last_error_text().contains("event 1: "), "{}", last_error_text());
     assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
@@ -194,8 +180,8 @@ fn a_failing_save_leaves_the_previous_file() {
         "{}",
         last_error_text()
     );
-    assert_eq!(vrampool_trace_free(trace), Status::OK);
-    assert_eq!(write(b""), Status::OK);
+    ok(vrampool_trace_free(trace));
+    ok(write(b""));
     assert_eq!(fs::read(&path).expect("a file"), b"");
     fs::remove_file(&path).expect("it is there");
     fs::remove_file(&large).expect("it is there");

@@ -1,15 +1,17 @@
 //! Contents of segments on a CUDA device: each driver call of a copy fails once, and no contents are lost.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod calls;
 mod cuda_driver;
 
+use calls::{free_bytes, ok};
 use cuda_driver::{Driver, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use vrampool_c::boundary::{Numbers, Out};
 use vrampool_c::{
-    Status, last_error_text, vrampool_memory_info, vrampool_segment_alloc, vrampool_segment_callbacks,
+    Status, last_error_text, vrampool_segment_alloc, vrampool_segment_callbacks,
     vrampool_segment_create_and_map, vrampool_segment_free, vrampool_segment_saved,
     vrampool_segment_unmap_and_release, vrampool_segments_forget, vrampool_segments_restore,
     vrampool_segments_save,
@@ -40,7 +42,7 @@ struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     fn new(driver: &'a Driver, number: usize) -> Self {
-        assert_eq!(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()));
         for _ in 0..number {
             assert!(!vrampool_segment_alloc(BYTES, 0, ptr::null_mut()).is_null(), "{}", last_error_text());
         }
@@ -81,7 +83,7 @@ impl<'a> Segments<'a> {
     fn forget(&self, keeps_memory: bool) {
         let numbers = self.numbers();
         let keeps = i32::from(keeps_memory);
-        assert_eq!(vrampool_segments_forget(Numbers::of(&numbers), numbers.len(), keeps), Status::OK);
+        ok(vrampool_segments_forget(Numbers::of(&numbers), numbers.len(), keeps));
     }
 
     /// The saved bytes of each.
@@ -97,7 +99,7 @@ impl<'a> Segments<'a> {
 
     fn change(&self, change: extern "C" fn(i32, u64, u64, u64) -> Status) {
         for [bytes, address, number] in &self.all {
-            assert_eq!(change(0, *bytes, *address, *number), Status::OK, "{}", last_error_text());
+            ok(change(0, *bytes, *address, *number));
         }
     }
 }
@@ -111,12 +113,6 @@ impl Drop for Segments<'_> {
     }
 }
 
-fn free_bytes(pool: u64) -> u64 {
-    let (mut free, mut total) = (0, 0);
-    assert_eq!(vrampool_memory_info(pool, Out::from(&mut free), Out::from(&mut total)), Status::OK);
-    free
-}
-
 const OPTIONS: [&CStr; 2] =
     [c"device=cuda:0; source=virtual", c"device=cuda:0; source=virtual; offload=pageable"];
 
@@ -128,17 +124,17 @@ fn contents_outlast_a_cycle() {
             let before = free_bytes(pool);
             let segments = Segments::new(driver, 3);
             let numbers = segments.numbers();
-            let mut told = (0_u64, 0_u64);
-            let user = (&raw mut told).cast();
-            assert_eq!(vrampool_segments_save(Numbers::of(&numbers), 3, Some(count), user), Status::OK);
-            assert_eq!(told, (3 * BYTES as u64, 3 * BYTES as u64));
+            let mut seen = (0_u64, 0_u64);
+            let user = (&raw mut seen).cast();
+            ok(vrampool_segments_save(Numbers::of(&numbers), 3, Some(count), user));
+            assert_eq!(seen, (3 * BYTES as u64, 3 * BYTES as u64));
             segments.change(vrampool_segment_unmap_and_release);
             assert_eq!(free_bytes(pool), before);
             assert_eq!(segments.restore(), Status::ASLEEP, "nothing is mapped");
             assert_eq!(segments.save(), Status::ASLEEP, "nothing is mapped");
             segments.change(vrampool_segment_create_and_map);
             segments.fill(50);
-            assert_eq!(segments.restore(), Status::OK, "{}", last_error_text());
+            ok(segments.restore());
             assert!(segments.holds());
             segments.forget(true);
             assert_eq!(segments.saved(), [0; 3]);
@@ -164,7 +160,7 @@ fn a_driver_call_that_fails_loses_no_contents() {
                 for skip in 0.. {
                     assert!(skip < 200, "a copy has few calls");
                     if !saves {
-                        assert_eq!(segments.save(), Status::OK, "{}", last_error_text());
+                        ok(segments.save());
                         segments.change(vrampool_segment_unmap_and_release);
                         segments.change(vrampool_segment_create_and_map);
                         segments.fill(50);
@@ -177,7 +173,7 @@ fn a_driver_call_that_fails_loses_no_contents() {
                         assert_eq!(segments.saved(), [0; 3], "after a fault of {function}");
                     } else {
                         assert_eq!(segments.saved(), [BYTES as u64; 3], "after a fault of {function}");
-                        assert_eq!(segments.restore(), Status::OK, "{}", last_error_text());
+                        ok(segments.restore());
                     }
                     assert!(segments.holds(), "after a fault of {function}");
                     // Two times of four with host memory of the one before.

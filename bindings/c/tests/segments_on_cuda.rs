@@ -2,18 +2,19 @@
 //! work may use. The simulated driver fails a capture as the real one does.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod calls;
 mod cuda_driver;
 
-use cuda_driver::{BYTES, on_cuda, stream};
+use calls::{free_bytes, ok, stream};
+use cuda_driver::{BYTES, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Status, last_error_text, vrampool_clear_error, vrampool_last_error_code, vrampool_memory_info,
-    vrampool_segment_alloc, vrampool_segment_callbacks, vrampool_segment_create_and_map,
-    vrampool_segment_free, vrampool_segment_unmap_and_release,
+    Status, last_error_text, vrampool_clear_error, vrampool_last_error_code, vrampool_segment_alloc,
+    vrampool_segment_callbacks, vrampool_segment_create_and_map, vrampool_segment_free,
+    vrampool_segment_unmap_and_release,
 };
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -35,7 +36,7 @@ struct Segment {
 
 impl Segment {
     fn new(stream: *mut c_void) -> Self {
-        assert_eq!(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()));
         let made = vrampool_segment_alloc(BYTES, 0, stream);
         assert!(!made.is_null(), "{}", last_error_text());
         let [bytes, address, number] = [0, 1, 2].map(|at: usize| LAST[at].load(SeqCst));
@@ -61,12 +62,6 @@ impl Segment {
     }
 }
 
-fn free_bytes(pool: u64) -> u64 {
-    let (mut free, mut total) = (0, 0);
-    assert_eq!(vrampool_memory_info(pool, Out::from(&mut free), Out::from(&mut total)), Status::OK);
-    free
-}
-
 /// A segment is used by captured work, on the stream that it was allocated for or that is named with the free.
 #[test]
 fn a_capture_outlives_segments_that_are_freed_or_unmapped_in_it() {
@@ -86,19 +81,19 @@ fn a_capture_outlives_segments_that_are_freed_or_unmapped_in_it() {
             driver.fill(kept.place(), 2, BYTES, other);
             assert_eq!(driver.read(kept.place(), other), vec![2; BYTES]);
             // Deferred.
-            assert_eq!(freed.free(captured), Status::OK, "{}", last_error_text());
+            ok(freed.free(captured));
             assert_eq!(freed.free(captured), Status::INVALID_POINTER, "it is freed once");
             let next = Segment::new(other);
             assert_ne!(next.address, freed.address, "its addresses are not reused meanwhile");
-            assert_eq!(next.free(captured), Status::OK);
+            ok(next.free(captured));
             // Fails for a capture that was invalidated.
             driver.end_capture(captured);
-            assert_eq!(kept.unmap(), Status::OK, "{}", last_error_text());
-            assert_eq!(kept.free(other), Status::OK);
+            ok(kept.unmap());
+            ok(kept.free(other));
             assert_eq!(free_bytes(pool), before, "what was deferred went back");
         }
         driver.destroy_stream(foreign);
-        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
     });
 }
 
@@ -140,7 +135,7 @@ fn cycle() {
         let other =
             if is_mapped { vrampool_segment_create_and_map } else { vrampool_segment_unmap_and_release };
         assert_ne!(other(0, bytes, address, number), Status::OK);
-        assert_eq!(change(0, bytes, address, number), Status::OK, "{}", last_error_text());
+        ok(change(0, bytes, address, number));
         is_mapped = !is_mapped;
     }
     vrampool_segment_free(made, BYTES, 0, ptr::null_mut());
@@ -155,7 +150,7 @@ fn a_driver_call_that_fails_leaves_nothing_behind() {
     on_cuda(OPTIONS, |driver, pool| {
         let Some(simulator) = Simulator::loaded() else { return };
         driver.enter();
-        assert_eq!(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()));
         cycle();
         let mut before = free_bytes(pool);
         let mut failed = Vec::new();
@@ -185,7 +180,7 @@ fn a_driver_call_that_fails_leaves_nothing_behind() {
         for call in ["cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap"] {
             assert!(failed.iter().any(|function| function == call), "{call} did not fail: {failed:?}");
         }
-        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
     });
 }
 
@@ -194,7 +189,7 @@ fn a_driver_call_that_fails_leaves_nothing_behind() {
 fn threads_free_segments_of_others_under_pytorchs_lock() {
     on_cuda(OPTIONS, |driver, pool| {
         driver.enter();
-        assert_eq!(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()));
         let before = free_bytes(pool);
         let (pytorchs, live) = (Mutex::new(()), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
@@ -213,7 +208,7 @@ fn threads_free_segments_of_others_under_pytorchs_lock() {
                         let lock = pytorchs.lock().expect("whole");
                         vrampool_clear_error();
                         vrampool_segment_free(other as *mut c_void, BYTES, 0, ptr::null_mut());
-                        assert_eq!(vrampool_last_error_code(), Status::OK, "{}", last_error_text());
+                        ok(vrampool_last_error_code());
                         drop(lock);
                     }
                 });
@@ -221,6 +216,6 @@ fn threads_free_segments_of_others_under_pytorchs_lock() {
         });
         assert_eq!((KNOWN.lock().expect("whole").len(), live.into_inner().expect("whole").len()), (0, 0));
         assert_eq!(free_bytes(pool), before);
-        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+        ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
     });
 }

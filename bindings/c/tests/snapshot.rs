@@ -1,5 +1,8 @@
 //! A snapshot adds up: segments are what is reserved, and blocks cover them.
 
+mod calls;
+
+use calls::{ok, stats};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -7,29 +10,23 @@ use std::ptr;
 use vrampool_c::boundary::Out;
 use vrampool_c::boundary::{Text, Texts};
 use vrampool_c::{
-    Stats, Status, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free, vrampool_get_stats,
-    vrampool_get_stats_json, vrampool_sleep_tags, vrampool_snapshot, vrampool_string_free,
-    vrampool_tag_begin, vrampool_tag_end, vrampool_wake,
+    Status, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free, vrampool_get_stats_json,
+    vrampool_sleep_tags, vrampool_snapshot, vrampool_string_free, vrampool_tag_begin, vrampool_tag_end,
+    vrampool_wake,
 };
 
 /// Text of the library's, which is freed.
 fn read(text: *mut c_char) -> Value {
-    // SAFETY: text that the library made and nobody frees before it is read here.
+    // SAFETY: text that the library made, and that is freed after it is read here.
     let value = serde_json::from_slice(unsafe { CStr::from_ptr(text) }.to_bytes()).expect("JSON");
-    assert_eq!(vrampool_string_free(text), Status::OK);
+    ok(vrampool_string_free(text));
     value
 }
 
 fn snapshot(pool: u64) -> Value {
     let mut text = ptr::null_mut();
-    assert_eq!(vrampool_snapshot(pool, Out::from(&mut text)), Status::OK);
+    ok(vrampool_snapshot(pool, Out::from(&mut text)));
     read(text)
-}
-
-fn stats(pool: u64) -> Stats {
-    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-    assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
-    stats
 }
 
 fn number(value: &Value, key: &str) -> u64 {
@@ -62,7 +59,7 @@ fn blocks_cover_what_is_reserved() {
             CString::new(format!("device=host; host_capacity=256MiB; limit=96MiB; source={source}"))
                 .expect("no 0");
         let mut pool = 0;
-        assert_eq!(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)), Status::OK);
+        ok(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)));
         let mut live = Vec::new();
         for round in 0..40u64 {
             let bytes = [3000, 5 << 20, 70_000, 1_500_000, 9 << 20][(round % 5) as usize];
@@ -73,7 +70,7 @@ fn blocks_cover_what_is_reserved() {
             }
             if round % 3 == 2 {
                 let (address, _) = live.swap_remove((round as usize * 7) % live.len());
-                assert_eq!(vrampool_free(pool, address as *mut c_void, ptr::null_mut()), Status::OK);
+                ok(vrampool_free(pool, address as *mut c_void, ptr::null_mut()));
             }
             let (snapshot, stats) = (snapshot(pool), stats(pool));
             let states = by_state(&snapshot);
@@ -89,10 +86,10 @@ fn blocks_cover_what_is_reserved() {
             }
         }
         live.iter().for_each(|&(address, _)| {
-            assert_eq!(vrampool_free(pool, address as *mut c_void, ptr::null_mut()), Status::OK);
+            ok(vrampool_free(pool, address as *mut c_void, ptr::null_mut()));
         });
         assert!(!by_state(&snapshot(pool)).contains_key("live"));
-        assert_eq!(vrampool_destroy(pool), Status::OK);
+        ok(vrampool_destroy(pool));
     }
 }
 
@@ -100,29 +97,26 @@ fn blocks_cover_what_is_reserved() {
 fn tags_have_their_own_segments_and_none_while_asleep() {
     let mut pool = 0;
     let options = c"device=host; source=virtual; name=tagged";
-    assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK);
-    assert_eq!(vrampool_tag_begin(pool, c"weights".into()), Status::OK);
+    ok(vrampool_create(options.into(), Out::from(&mut pool)));
+    ok(vrampool_tag_begin(pool, c"weights".into()));
     let mut address = ptr::null_mut();
-    assert_eq!(vrampool_allocate(pool, 4 << 20, ptr::null_mut(), Out::from(&mut address)), Status::OK);
-    assert_eq!(vrampool_tag_end(pool), Status::OK);
+    ok(vrampool_allocate(pool, 4 << 20, ptr::null_mut(), Out::from(&mut address)));
+    ok(vrampool_tag_end(pool));
     let tags = |snapshot: &Value| -> Vec<String> {
         let segments = snapshot["segments"].as_array().expect("segments").iter();
         segments.map(|segment| segment["tag"].as_str().expect("a tag").to_owned()).collect()
     };
     assert_eq!(tags(&snapshot(pool)), ["weights"]);
     let mut text = ptr::null_mut();
-    assert_eq!(vrampool_get_stats_json(pool, Out::from(&mut text)), Status::OK);
+    ok(vrampool_get_stats_json(pool, Out::from(&mut text)));
     let json = read(text);
     assert_eq!(number(&json["tags"]["weights"], "live_bytes"), 4 << 20);
     assert_eq!((number(&json["tags"]["default"], "live_bytes"), number(&json, "live_bytes")), (0, 4 << 20));
     let names = [Text::from(c"weights")];
-    assert_eq!(
-        vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()),
-        Status::OK
-    );
+    ok(vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()));
     assert!(tags(&snapshot(pool)).is_empty());
-    assert_eq!(vrampool_free(pool, address, ptr::null_mut()), Status::OK);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_free(pool, address, ptr::null_mut()));
+    ok(vrampool_destroy(pool));
 }
 
 /// The addresses of live blocks, with their bytes and requested bytes.
@@ -143,15 +137,14 @@ fn each_live_block_is_listed_once_by_its_address() {
     const PART: u64 = 4 << 20;
     let mut pool = 0;
     let options = c"device=host; host_capacity=256MiB; source=virtual; limit=64MiB; magazine_bytes=0";
-    assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK);
+    ok(vrampool_create(options.into(), Out::from(&mut pool)));
     let allocate = |bytes| {
         let mut address = ptr::null_mut();
         let status = vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address));
-        assert_eq!(status, Status::OK);
+        ok(status);
         address as u64
     };
-    let free =
-        |address: u64| assert_eq!(vrampool_free(pool, address as *mut c_void, ptr::null_mut()), Status::OK);
+    let free = |address: u64| ok(vrampool_free(pool, address as *mut c_void, ptr::null_mut()));
     // All that there may be, and every second part of it free: only a stitched block is larger than one.
     let parts: Vec<_> = (0..16).map(|_| allocate(PART)).collect();
     parts.iter().step_by(2).for_each(|&part| free(part));
@@ -170,7 +163,7 @@ fn each_live_block_is_listed_once_by_its_address() {
             true => vrampool_wake(pool, Texts::of(&names), 1, None, ptr::null_mut(), Out::null()),
             false => vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()),
         };
-        assert_eq!(status, Status::OK);
+        ok(status);
     };
     sleep(false);
     assert!(live(&self::snapshot(pool)).is_empty());
@@ -178,5 +171,5 @@ fn each_live_block_is_listed_once_by_its_address() {
     assert_eq!(live(&self::snapshot(pool)), live(&snapshot));
     [stitched].into_iter().chain(parts.into_iter().skip(1).step_by(2)).for_each(free);
     assert!(!by_state(&self::snapshot(pool)).contains_key("live"));
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }

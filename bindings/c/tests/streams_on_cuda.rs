@@ -3,8 +3,10 @@
 //! on a GPU the contents do.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod calls;
 mod cuda_driver;
 
+use calls::ok;
 use cuda_driver::{BYTES, PER_THREAD, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::process::Command;
@@ -13,8 +15,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_free, vrampool_record_stream,
-    vrampool_stream_retire, vrampool_torch_alloc, vrampool_torch_free, vrampool_torch_record_stream,
+    last_error_text, vrampool_allocate, vrampool_free, vrampool_record_stream, vrampool_stream_retire,
+    vrampool_torch_alloc, vrampool_torch_free, vrampool_torch_record_stream,
 };
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -43,7 +45,7 @@ impl Way {
             Self::TorchFree | Self::TorchRecord => block = vrampool_torch_alloc(BYTES, 0, stream),
             Self::Free | Self::Record => {
                 let allocated = vrampool_allocate(pool, BYTES as u64, stream, Out::from(&mut block));
-                assert_eq!(allocated, Status::OK, "{}", last_error_text());
+                ok(allocated);
             }
         }
         assert!(!block.is_null(), "{}", last_error_text());
@@ -64,7 +66,7 @@ impl Way {
             Self::Free => vrampool_free(pool, block, stream),
             Self::Record => vrampool_record_stream(block, stream),
         };
-        assert_eq!(status, Status::OK, "{}", last_error_text());
+        ok(status);
         matches!(self, Self::Free)
     }
 
@@ -72,7 +74,7 @@ impl Way {
         match self {
             Self::TorchFree | Self::TorchRecord => vrampool_torch_free(block, BYTES, 0, stream),
             Self::Free | Self::Record => {
-                assert_eq!(vrampool_free(pool, block, stream), Status::OK, "{}", last_error_text());
+                ok(vrampool_free(pool, block, stream));
             }
         }
     }
@@ -90,24 +92,24 @@ fn the_default_stream_of_another_thread_is_another_one() {
                 driver.fill(block, value, BYTES, PER_THREAD);
                 driver.wait(PER_THREAD);
                 let address = block as usize;
-                let ((used, is_used), (go, told)) = (channel(), channel());
+                let ((used, is_used), (go, signal)) = (channel(), channel());
                 thread::scope(|scope| {
                     let reader = scope.spawn(move || {
                         driver.enter();
                         let (block, copy) = (address as *mut c_void, way.allocate(pool, PER_THREAD));
                         driver.copy(copy, block, BYTES, PER_THREAD);
-                        used.send(way.used(pool, block, PER_THREAD)).expect("somebody listens");
-                        told.recv().expect("somebody sends");
+                        used.send(way.used(pool, block, PER_THREAD)).expect("it listens");
+                        signal.recv().expect("it sends");
                         let copied = driver.read(copy, PER_THREAD);
                         way.free(pool, copy, PER_THREAD);
                         copied
                     });
-                    if !is_used.recv().expect("somebody sends") {
+                    if !is_used.recv().expect("it sends") {
                         way.free(pool, block, PER_THREAD);
                     }
                     let next = way.allocate(pool, PER_THREAD);
                     driver.fill(next, 0xFF, BYTES, PER_THREAD);
-                    go.send(()).expect("somebody listens");
+                    go.send(()).expect("it listens");
                     assert_eq!(reader.join().expect("no panic"), vec![value; BYTES], "{way:?}");
                     way.free(pool, next, PER_THREAD);
                 });
@@ -128,7 +130,7 @@ fn reuses_a_handle() {
                 let first = driver.create_stream();
                 let block = way.allocate(pool, first);
                 driver.fill(block, value, BYTES, first);
-                assert_eq!(vrampool_stream_retire(pool, first), Status::OK, "{}", last_error_text());
+                ok(vrampool_stream_retire(pool, first));
                 driver.destroy_stream(first);
                 let second = driver.create_stream();
                 assert_eq!(first, second, "the handle comes again");
@@ -145,17 +147,17 @@ fn reuses_a_handle() {
                 driver.wait(other);
                 way.free(pool, next, other);
                 way.free(pool, copy, second);
-                assert_eq!(vrampool_stream_retire(pool, second), Status::OK, "{}", last_error_text());
+                ok(vrampool_stream_retire(pool, second));
                 driver.destroy_stream(second);
             }
-            assert_eq!(vrampool_stream_retire(pool, other), Status::OK, "{}", last_error_text());
+            ok(vrampool_stream_retire(pool, other));
             driver.destroy_stream(other);
         });
     }
 }
 
 /// A driver gives the handle of a destroyed stream to another one; the simulated one does so at once, if it
-/// is told to.
+/// is signal to.
 #[test]
 fn a_handle_that_comes_again_is_another_stream() {
     if Simulator::or_skip().is_none() {

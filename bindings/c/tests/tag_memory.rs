@@ -1,5 +1,8 @@
 //! What a tag costs in host memory. A process of its own, because its memory is measured.
 
+mod calls;
+
+use calls::ok;
 use std::ffi::CString;
 use std::ptr;
 use vrampool_c::boundary::Out;
@@ -28,21 +31,21 @@ fn use_the_heap() {
 fn a_tag_costs_little() {
     let mut pool = 0;
     let options = c"device=host; host_capacity=1GiB; source=virtual; limit=512MiB";
-    assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+    ok(vrampool_create(options.into(), Out::from(&mut pool)));
     use_the_heap();
     let before = kibibytes_of_process();
     for tag in 0..TAGS {
         let tag = CString::new(format!("tag {tag}")).expect("no 0");
-        assert_eq!(vrampool_tag_begin(pool, tag.as_c_str().into()), Status::OK, "{}", last_error_text());
+        ok(vrampool_tag_begin(pool, tag.as_c_str().into()));
         let mut block = ptr::null_mut();
         let allocated = vrampool_allocate(pool, 1000, ptr::null_mut(), Out::from(&mut block));
-        assert_eq!(allocated, Status::OK, "{}", last_error_text());
-        assert_eq!(vrampool_free(pool, block, ptr::null_mut()), Status::OK);
-        assert_eq!(vrampool_tag_end(pool), Status::OK);
+        ok(allocated);
+        ok(vrampool_free(pool, block, ptr::null_mut()));
+        ok(vrampool_tag_end(pool));
     }
-    assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
+    ok(vrampool_trim(pool, 0, Out::null()));
     let more = kibibytes_of_process().saturating_sub(before);
     println!("{} KiB a tag", more / TAGS);
     assert!(more < 128 * TAGS, "{} KiB a tag", more / TAGS);
-    assert_eq!(vrampool_destroy(pool), Status::OK);
+    ok(vrampool_destroy(pool));
 }

@@ -2,16 +2,18 @@
 //! with several. The simulated driver's race detector sees each mistake; on a GPU the contents do.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod calls;
 mod cuda_driver;
 
-use cuda_driver::{BYTES, on_cuda, stream};
+use calls::{ok, stream};
+use cuda_driver::{BYTES, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::mpsc;
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
-    CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_create, vrampool_destroy,
-    vrampool_get_stats, vrampool_stream_destroy, vrampool_torch_alloc, vrampool_torch_begin_allocate_to_pool,
+    CppFunction, MempoolId, Stats, last_error_text, vrampool_create, vrampool_destroy, vrampool_get_stats,
+    vrampool_stream_destroy, vrampool_torch_alloc, vrampool_torch_begin_allocate_to_pool,
     vrampool_torch_end_allocate_to_pool, vrampool_torch_free, vrampool_torch_record_stream,
     vrampool_torch_release_pool, vrampool_torch_shutdown, vrampool_trim,
 };
@@ -39,7 +41,7 @@ fn memory_that_a_stream_was_recorded_on_waits_for_it() {
                 vrampool_torch_free(next, BYTES, 0, one);
                 vrampool_torch_free(copy, BYTES, 0, two);
             }
-            assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK, "{}", last_error_text());
+            ok(vrampool_trim(pool, 0, Out::null()));
         });
     }
 }
@@ -79,7 +81,7 @@ fn a_captured_stream_gets_what_it_freed_beside_another() {
         let (mine, theirs) = (vrampool_torch_alloc(PART, 0, captured), vrampool_torch_alloc(PART, 0, other));
         driver.fill(theirs, 1, PART, other);
         let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+        ok(vrampool_get_stats(pool, Out::from(&mut stats)));
         // Little else is free, or can be had.
         let rest = (ALL - stats.reserved_bytes) as usize - PART / 2;
         let rest_block = vrampool_torch_alloc(rest, 0, ptr::null_mut());
@@ -117,15 +119,15 @@ fn a_thread_that_ends_calls_no_driver() {
             });
             work.recv().expect("the thread works");
             vrampool_torch_free(block, BYTES, 0, ptr::null_mut());
-            assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK, "{}", last_error_text());
-            assert_eq!(vrampool_stream_destroy(pool, own), Status::OK, "{}", last_error_text());
+            ok(vrampool_trim(pool, 0, Out::null()));
+            ok(vrampool_stream_destroy(pool, own));
             // Destroyed pools are forgotten when another goes; then the thread has the last handle to the
             // device.
-            assert_eq!(vrampool_torch_shutdown(), Status::OK, "{}", last_error_text());
+            ok(vrampool_torch_shutdown());
             let mut other = 0;
             let host = Text::from(c"device=host; host_capacity=1MiB");
-            assert_eq!(vrampool_create(host, Out::from(&mut other)), Status::OK, "{}", last_error_text());
-            assert_eq!(vrampool_destroy(other), Status::OK, "{}", last_error_text());
+            ok(vrampool_create(host, Out::from(&mut other)));
+            ok(vrampool_destroy(other));
             drop(end);
             thread.join().expect("no panic");
         });

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import Step, main, pin
 
-#: Sines and cosines that tell how much noise there is.
+#: Sines and cosines of the share of noise.
 WAVES = 64
 
 

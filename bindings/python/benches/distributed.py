@@ -217,7 +217,7 @@ class Group:
     def ask(self, what: dict[str, Any]) -> list[dict[str, Any]]:
         """All ranks work at the same time."""
         for rank in self.ranks:
-            rank.tell(what)
+            rank.send(what)
         return self.hear()
 
     def build(self, workload: str) -> None:

@@ -1,6 +1,6 @@
 """What the benchmarks share: a process for each allocator, asked in turns, so that they are measured side by side.
 
-A worker imports PyTorch, waits, builds its work, and does steps when it is told: one line of JSON in, one out. Only one
+A worker imports PyTorch, waits, builds its work, and does steps on request: one line of JSON in, one out. Only one
 worker works at a time, so that what the device has in use changes by that one alone.
 """
 
@@ -57,7 +57,7 @@ def pytorch(allocator: str) -> Any:
     torch.manual_seed(7)
     random.seed(7)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Filling what empty() makes is for those who search for bugs, and is no part of what is measured.
+    # Filling what empty() makes is for the search for bugs, and is no part of what is measured.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
@@ -91,7 +91,7 @@ def reserved_peak(torch: Any) -> int:
 
 
 def pool_figures() -> dict[str, int] | None:
-    """All that vrampool tells of its pool, where there is one."""
+    """All figures of vrampool's pool, where there is one."""
     if "vrampool.torch" not in sys.modules:
         return None
     import vrampool.torch
@@ -241,7 +241,7 @@ def serve(torch: Any, allocator: str, build: Callable[[], Callable[[dict[str, An
 
 
 class Worker:
-    """A process with an allocator, from the side of who asks."""
+    """A process with an allocator, from the side of the caller."""
 
     def __init__(self, script: str, allocator: str, quick: bool, errors: Any, options: Sequence[str] = ()) -> None:
         self.allocator = allocator
@@ -270,7 +270,7 @@ class Worker:
             raise RuntimeError(f"{self.allocator}: the worker ended with {self._process.wait()}")
         return dict(json.loads(line))
 
-    def tell(self, what: dict[str, Any]) -> None:
+    def send(self, what: dict[str, Any]) -> None:
         """Sends a request, whose answer `hear` returns."""
         assert self._process.stdin is not None
         try:
@@ -281,7 +281,7 @@ class Worker:
 
     def ask(self, what: dict[str, Any]) -> dict[str, Any]:
         """Its answer."""
-        self.tell(what)
+        self.send(what)
         return self.hear()
 
     def build(self) -> None:
@@ -306,7 +306,7 @@ class Worker:
             self.device_seconds, self.kernels = said["device_seconds"] / count, said["kernels"] / count
 
     def heard_memory(self, said: dict[str, Any]) -> None:
-        """Nobody else worked meanwhile: what changed on the device is this worker's."""
+        """No other process worked meanwhile: what changed on the device is this worker's."""
         self.peak = max(self.peak, self.held + said.get("most", said["after"]) - said["before"])
         self.held += said["after"] - said["before"]
 

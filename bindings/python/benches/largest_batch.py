@@ -87,12 +87,12 @@ def gpt2(torch: Any) -> Train:
 MODELS = {"encoder": encoder, "convolutions": convolutions, "gpt2": gpt2}
 
 
-def largest(torch: Any, train: Train, least: int, tell: Callable[[int, bool], None]) -> int:
-    """The largest batch that fits, to a 64th of the next power of two; `tell` gets each try."""
+def largest(torch: Any, train: Train, least: int, report: Callable[[int, bool], None]) -> int:
+    """The largest batch that fits, to a 64th of the next power of two; `report` gets each try."""
 
     def fits(batch: int) -> bool:
         it_does = trained(batch)
-        tell(batch, it_does)
+        report(batch, it_does)
         return it_does
 
     def trained(batch: int) -> bool:
@@ -134,11 +134,11 @@ def worker(allocator: str, name: str, limit: int) -> None:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
     begin = time.monotonic()
 
-    def tell(batch: int, fits: bool) -> None:
+    def report(batch: int, fits: bool) -> None:
         after = time.monotonic() - begin
         print(f"{name}, {allocator}: {after:.0f} s, {batch} {'fits' if fits else 'is too large'}", file=sys.stderr, flush=True)
 
-    batch = largest(torch, MODELS[name](torch), 4, tell)
+    batch = largest(torch, MODELS[name](torch), 4, report)
     print(json.dumps({"bench": "largest_batch", "model": name, "allocator": allocator, "limit": limit, "batch": batch}), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What tests share: pools on a host device, and who is not here."""
+"""What tests share: pools on a host device, and fixtures for absent packages."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class UnownedMemory:
-    """Memory of somebody else's, and what keeps it live."""
+    """Foreign memory, and the object that keeps it live."""
 
     def __init__(self, ptr: int, size: int, owner: object, device_id: int) -> None:
         self.ptr, self.size, self._owner, self.device_id = ptr, size, owner, device_id
@@ -27,7 +27,7 @@ class MemoryPointer:
 
 
 class ExternalStream:
-    """`cupy.cuda.ExternalStream`: the handle of a stream that is somebody else's."""
+    """`cupy.cuda.ExternalStream`: the handle of a foreign stream."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr

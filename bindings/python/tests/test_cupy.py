@@ -81,7 +81,7 @@ def retired(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return streams
 
 
-def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(place: dict[str, Any], cupy: CuPy, retired: list[int]) -> None:
+def test_neither_a_foreign_stream_nor_one_with_work_is_retired(place: dict[str, Any], cupy: CuPy, retired: list[int]) -> None:
     allocator = vc.CuPyAllocator(**place)
     pool = allocator.pool()
     with pool.stream() as first, pool.stream() as second, pool.stream() as third:
@@ -213,7 +213,7 @@ def test_installing_and_its_end(place: dict[str, Any], cupy: CuPy) -> None:
     assert cupy.set_to is cupy.own.malloc
 
 
-def test_options_that_cannot_be_are_told_at_once(cupy: CuPy) -> None:
+def test_invalid_options_are_reported_at_once(cupy: CuPy) -> None:
     with pytest.raises(vrampool.ConfigurationError):
         vc.install(limit=-1)
     assert cupy.set_to is None

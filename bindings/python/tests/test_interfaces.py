@@ -111,7 +111,7 @@ def test_a_round_trip_of_a_block(host: Pool) -> None:
     np = numpy()
     with host.allocate(64) as block:
         assert np.from_dlpack(from_dlpack(block)).ctypes.data == block.address
-        # Capsules that nobody takes, of both kinds, are freed with what they refer to.
+        # Capsules that are not consumed, of both kinds, are freed with what they refer to.
         block.__dlpack__()
         block.__dlpack__(max_version=(1, 0))
         gc.collect()

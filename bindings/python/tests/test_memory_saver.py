@@ -261,17 +261,17 @@ def test_a_pause_reports_what_it_did_and_may_keep_its_host_memory(saver: TorchMe
     places = []
     for retains in (True, True, False, True):
         saver.retain_cpu_backup = retains
-        told: list[tuple[int, int]] = []
-        slept = saver.pause(progress=lambda *now: told.append(now))
+        reported: list[tuple[int, int]] = []
+        slept = saver.pause(progress=lambda *now: reported.append(now))
         assert (slept.physical_bytes, slept.copied_bytes, slept.discarded_bytes, slept.no_op) == (2 * SIZE, SIZE, SIZE, False)
-        assert told[-1] == (SIZE, SIZE)
+        assert reported[-1] == (SIZE, SIZE)
         assert slept.seconds > 0
         assert slept.copied_bytes_per_second == slept.copied_bytes / slept.seconds
         places.append(saver.get_cpu_backup(Tensor(address), zero_copy=True).address)
-        told.clear()
-        woken = saver.resume(progress=lambda *now: told.append(now))
+        reported.clear()
+        woken = saver.resume(progress=lambda *now: reported.append(now))
         assert (woken.physical_bytes, woken.copied_bytes) == (2 * SIZE, SIZE)
-        assert told[-1] == (SIZE, SIZE)
+        assert reported[-1] == (SIZE, SIZE)
         assert contents(address) == b"\5" * SIZE
     assert places[0] == places[1] == places[2]
 

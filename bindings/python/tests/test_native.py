@@ -82,7 +82,7 @@ def test_a_block_is_known_by_weak_references(host: Pool) -> None:
     assert len(seen) == 1
 
 
-def test_a_block_that_nobody_allocated_has_no_memory(host: Pool) -> None:
+def test_a_block_without_an_allocation_has_no_memory(host: Pool) -> None:
     with pytest.raises(TypeError, match=r"Pool\.allocate"):
         vrampool.Block()
     block = vrampool.Block.__new__(vrampool.Block)

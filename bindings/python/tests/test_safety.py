@@ -99,7 +99,7 @@ def check_left(pool: Pool, raised: list[BaseException]) -> None:
     """Another block has the address of one that was freed; then the interrupted one goes, which the traceback refers to."""
     other = pool.allocate(4096)
     raised.clear()
-    assert vrampool.block_at(other.address).requested == 4096, "a block of somebody else's was freed"
+    assert vrampool.block_at(other.address).requested == 4096, "a foreign block was freed"
     other.free()
     assert pool.stats().live_buffers == 0, "a block was leaked"
 

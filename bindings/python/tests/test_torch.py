@@ -67,7 +67,7 @@ def test_install_leaves_pytorch_as_it_is_when_asked(place: dict[str, Any], fresh
         torch.cuda.memory_stats()
 
 
-def test_install_refuses_a_pytorch_that_cannot_be_told_of_an_out_of_memory(
+def test_install_refuses_a_pytorch_that_cannot_receive_an_out_of_memory_error(
     fresh: Configure, torch: Torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIBRARY.plain, "torch_throws", lambda: 0)
@@ -119,7 +119,7 @@ def test_installing_twice_is_fine_when_it_is_the_same(place: dict[str, Any], fre
         vt.install(limit=2 * MIB, device="host")
 
 
-def test_installing_late_is_refused_and_changes_nothing(fresh: Configure, torch: Torch) -> None:
+def test_installing_after_the_first_allocation_is_refused_and_changes_nothing(fresh: Configure, torch: Torch) -> None:
     torch.is_used = True
     with pytest.raises(vrampool.BusyError, match="already"):
         vt.install()
@@ -175,7 +175,7 @@ def test_statistics_have_pytorchs_names(fresh: Configure) -> None:
 def test_each_device_has_a_pool_of_its_own(fresh: Configure) -> None:
     fresh()
     assert vt.snapshot()["segments"] == []
-    assert vt.pools() == {}, "nobody asked for memory"
+    assert vt.pools() == {}, "no memory was requested"
     first, second = alloc(1000, 0), alloc(2000, 1)
     assert vt.memory_stats(0)["requested_bytes.all.current"] == 1000
     assert vt.memory_stats(1)["requested_bytes.all.current"] == 2000

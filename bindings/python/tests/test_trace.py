@@ -109,7 +109,7 @@ def test_a_pool_is_recorded_once_at_a_time(pool: Pool) -> None:
         raise AssertionError
 
 
-def test_a_pool_that_is_closed_meanwhile_is_told() -> None:
+def test_a_pool_that_is_closed_meanwhile_is_reported() -> None:
     pool = Pool("host", host_capacity=MIB)
     with vrampool.trace.record(pool) as recording:
         pool.close()
@@ -151,9 +151,9 @@ def test_conversions_there_and_back_keep_the_trace(tmp_path: Path) -> None:
 def test_a_conversion_reports_what_it_does_not_keep(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     source = tmp_path / "ids.csv"
     source.write_text("op,id,size,stream,t_us\na,7,8,5,100\nf,7,8,5,190\n")
-    with pytest.warns(vrampool.trace.LossWarning) as told:
+    with pytest.warns(vrampool.trace.LossWarning) as reported:
         trace = vrampool.trace.convert(source, tmp_path / "ids.pickle")
-    texts = [str(warning.message) for warning in told]
+    texts = [str(warning.message) for warning in reported]
     assert trace.summary().events == 2
     assert len(texts) == 3
     assert all(text.startswith(f"{tmp_path / 'ids.pickle'}: not kept: ") for text in texts)
@@ -184,7 +184,7 @@ def test_a_trace_is_shown_to_people(tmp_path: Path) -> None:
     assert "33.3 %" in shown
 
 
-def test_what_is_no_trace_is_told_with_its_place(tmp_path: Path) -> None:
+def test_what_is_no_trace_is_reported_with_its_place(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.csv"
     wrong.write_text(GOLDEN.replace("f,0,", "f,7,"))
     with pytest.raises(vrampool.InvalidArgumentError, match="line 4"):

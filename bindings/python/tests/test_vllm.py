@@ -16,7 +16,7 @@ from vrampool import vllm, vllm_extension
 
 
 @pytest.fixture
-def told(fresh: Callable[..., None]) -> Iterator[list[Any]]:
+def reported(fresh: Callable[..., None]) -> Iterator[list[Any]]:
     fresh()
     log: list[Any] = []
     live: dict[int, vllm.Handle] = {}
@@ -35,9 +35,9 @@ def told(fresh: Callable[..., None]) -> Iterator[list[Any]]:
     vllm.forget_callbacks()
 
 
-def test_a_segment_is_told_of_taken_away_and_restored(told: list[Any]) -> None:
+def test_a_segment_is_reported_unmapped_and_restored(reported: list[Any]) -> None:
     address = vllm.my_malloc(3 * MIB)
-    ((device, size, ptr, handle),) = told
+    ((device, size, ptr, handle),) = reported
     assert (device, ptr) == (0, address)
     assert size >= 3 * MIB
     ctypes.memset(address, 1, size)
@@ -50,18 +50,18 @@ def test_a_segment_is_told_of_taken_away_and_restored(told: list[Any]) -> None:
         assert vllm.python_create_and_map(device, size, ptr, handle) is None  # type: ignore[func-returns-value]
     ctypes.memset(address, 2, size)
     vllm.my_free(address)
-    assert told[1:] == [address]
+    assert reported[1:] == [address]
 
 
-def test_a_segment_is_freed_while_it_sleeps(told: list[Any]) -> None:
+def test_a_segment_is_freed_while_it_sleeps(reported: list[Any]) -> None:
     address = vllm.my_malloc(MIB)
-    vllm.python_unmap_and_release(*told[0])
+    vllm.python_unmap_and_release(*reported[0])
     vllm.my_free(address)
     with pytest.raises(vrampool.InvalidPointerError):
         vllm.my_free(address)
 
 
-def test_segments_reserve_what_they_hold(told: list[Any]) -> None:
+def test_segments_reserve_what_they_hold(reported: list[Any]) -> None:
     def address_space() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
@@ -75,19 +75,19 @@ def test_segments_reserve_what_they_hold(told: list[Any]) -> None:
         vllm.my_free(address)
 
 
-def test_running_out_is_an_exception_and_leaves_room(told: list[Any]) -> None:
+def test_running_out_is_an_exception_and_leaves_room(reported: list[Any]) -> None:
     for _ in range(3):
-        told.clear()
+        reported.clear()
         with pytest.raises(vrampool.OutOfMemoryError):
             vllm.my_malloc(128 * MIB)
         # Before it was to be mapped, and then of its end.
-        assert told[1:] == [told[0][2]]
+        assert reported[1:] == [reported[0][2]]
     vllm.my_free(vllm.my_malloc(32 * MIB))
 
 
-def test_what_names_no_segment_is_refused(told: list[Any]) -> None:
+def test_what_names_no_segment_is_refused(reported: list[Any]) -> None:
     address = vllm.my_malloc(MIB)
-    device, size, ptr, handle = told[0]
+    device, size, ptr, handle = reported[0]
     for wrong in ((device + 1, size, ptr, handle), (device, size + 1, ptr, handle), (device, size, ptr, handle + 1)):
         with pytest.raises(vrampool.MismatchError):
             vllm.python_unmap_and_release(*wrong)
@@ -96,21 +96,21 @@ def test_what_names_no_segment_is_refused(told: list[Any]) -> None:
     vllm.my_free(address)
 
 
-def test_a_failure_is_told_once_and_leaves_nothing(told: list[Any]) -> None:
+def test_a_failure_is_reported_once_and_leaves_nothing(reported: list[Any]) -> None:
     # vLLM's goes on failing after the first failure (vllm#36651).
     with pytest.raises(vrampool.Error):
         vllm.my_malloc(2**50)
-    assert told == []
+    assert reported == []
     vllm.my_free(vllm.my_malloc(MIB))
     for wrong in (0, -1):
         with pytest.raises(vrampool.InvalidArgumentError):
             vllm.my_malloc(wrong)
 
 
-def test_numbers_of_a_segment_are_taken_as_they_are(told: list[Any]) -> None:
+def test_numbers_of_a_segment_are_taken_as_they_are(reported: list[Any]) -> None:
     """Not modulo the width of C's type."""
     address = vllm.my_malloc(MIB)
-    handle = told[0]
+    handle = reported[0]
     for call in (vllm.python_create_and_map, vllm.python_unmap_and_release):
         for at, width in enumerate((32, 64, 64, 64)):
             for wrong in (handle[at] + (1 << width), handle[at] - (1 << width)):
@@ -127,7 +127,7 @@ def test_numbers_of_a_segment_are_taken_as_they_are(told: list[Any]) -> None:
     vllm.my_free(address)
 
 
-def test_a_segment_is_told_of_before_it_is_mapped(told: list[Any]) -> None:
+def test_a_segment_is_reported_before_it_is_mapped(reported: list[Any]) -> None:
     """vLLM's registers an address first; what fails then is taken out of its records."""
     seen: list[Any] = []
     vllm.forget_callbacks()
@@ -142,7 +142,7 @@ def test_a_segment_is_told_of_before_it_is_mapped(told: list[Any]) -> None:
     assert seen[0][1] >= MIB - 1
 
 
-def test_a_callback_that_raises_loses_nothing(told: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_raises_loses_nothing(reported: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: object) -> None:
         raise KeyError("no such record")
 
@@ -163,7 +163,7 @@ def test_a_callback_that_raises_loses_nothing(told: list[Any], caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("returned", [None, (0, 1, 2, 3), 7])
-def test_a_callback_that_returns_another_handle_is_reported(told: list[Any], returned: object) -> None:
+def test_a_callback_that_returns_another_handle_is_reported(reported: list[Any], returned: object) -> None:
     vllm.forget_callbacks()
     vllm.init_module(lambda handle: None, lambda address: returned)
     for _ in range(3):
@@ -172,7 +172,7 @@ def test_a_callback_that_returns_another_handle_is_reported(told: list[Any], ret
             vllm.my_free(address)
 
 
-def test_other_callbacks_are_refused_while_segments_live(told: list[Any]) -> None:
+def test_other_callbacks_are_refused_while_segments_live(reported: list[Any]) -> None:
     vllm.forget_callbacks()
     records: dict[int, vllm.Handle] = {}
 
@@ -202,14 +202,14 @@ def test_nothing_is_allocated_before_init_module(place: dict[str, Any]) -> None:
         import vrampool
         try:
             vllm.my_malloc(MIB)
-            raise AssertionError("a segment that nobody is told of")
+            raise AssertionError("a segment without a callback")
         except vrampool.InvalidArgumentError as error:
             assert "call init_module first" in str(error)
         """
     )
 
 
-def test_pytorch_calls_the_functions_of_a_file_that_vllm_finds(told: list[Any]) -> None:
+def test_pytorch_calls_the_functions_of_a_file_that_vllm_finds(reported: list[Any]) -> None:
     """Under the lock of its allocator, and from any thread."""
     with open("/proc/self/maps") as maps:
         loaded = {line.split("/", 1)[1].strip() for line in maps if "/cumem_allocator." in line}
@@ -230,7 +230,7 @@ def test_pytorch_calls_the_functions_of_a_file_that_vllm_finds(told: list[Any]) 
                 other.join()
 
     in_threads(work, work, work)
-    assert len(told) == 2 * 3 * 20
+    assert len(reported) == 2 * 3 * 20
     assert functions.my_malloc(size(-1), 0, None) is None
     assert functions.my_malloc(size(MIB), -9, None) is None
 

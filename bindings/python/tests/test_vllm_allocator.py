@@ -313,16 +313,16 @@ def test_another_policy_for_what_sleeps_is_a_warning(allocator: CuMemAllocator, 
 def test_a_sleep_reports_bytes_and_time_and_its_progress(allocator: CuMemAllocator) -> None:
     kept = [make(allocator, "weights", value) for value in range(1, 4)]
     make(allocator, "kv_cache", 9)
-    told: list[tuple[int, int]] = []
-    slept = allocator.sleep("weights", progress=lambda *now: told.append(now))
+    reported: list[tuple[int, int]] = []
+    slept = allocator.sleep("weights", progress=lambda *now: reported.append(now))
     assert (slept.physical_bytes, slept.copied_bytes, slept.discarded_bytes, slept.no_op) == (4 * SIZE, 3 * SIZE, SIZE, False)
     assert slept.nanoseconds > 0
-    assert told == [(SIZE * nth, 3 * SIZE) for nth in (1, 2, 3)]
+    assert reported == [(SIZE * nth, 3 * SIZE) for nth in (1, 2, 3)]
     assert allocator.sleep("weights").no_op
-    told.clear()
-    woken = allocator.wake_up(progress=lambda *now: told.append(now))
+    reported.clear()
+    woken = allocator.wake_up(progress=lambda *now: reported.append(now))
     assert (woken.physical_bytes, woken.copied_bytes, woken.discarded_bytes) == (4 * SIZE, 3 * SIZE, 0)
-    assert told[-1] == (3 * SIZE, 3 * SIZE)
+    assert reported[-1] == (3 * SIZE, 3 * SIZE)
     assert [contents(address)[0] for address in kept] == [1, 2, 3]
 
 

@@ -265,8 +265,8 @@ fn granularity<B: Backend>(device: &B) -> u64 {
     if device.properties().kind != DeviceKind::Discrete {
         return 1;
     }
-    let told = device.virtual_memory().and_then(|memory| memory.granularity(Default::default()).ok());
-    told.unwrap_or(1).max(1)
+    let reported = device.virtual_memory().and_then(|memory| memory.granularity(Default::default()).ok());
+    reported.unwrap_or(1).max(1)
 }
 
 impl<B: Backend> fmt::Debug for BrokerBuilder<B> {

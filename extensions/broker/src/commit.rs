@@ -59,7 +59,7 @@ impl<B: Backend> BrokerCore<B> {
         self.resume_panic(|_, entry| entry.group == group);
         let _turn = self.turn.take()?;
         let (grant, _) = self.commit_and_count(group)?;
-        self.tell(group, &grant);
+        self.notify(group, &grant);
         Ok(grant)
     }
 
@@ -72,7 +72,7 @@ impl<B: Backend> BrokerCore<B> {
         // New streams replace failed ones.
         let streams = self.streams(group, grant.slots)?;
         if is_new {
-            self.tell(group, &grant);
+            self.notify(group, &grant);
         }
         let mut unwanted = Vec::new();
         let mut state = self.state.lock();
@@ -345,7 +345,7 @@ impl<B: Backend> BrokerCore<B> {
     }
 
     /// Notifies each client of a group of its grant, including clients without requests, whichever of them panics.
-    fn tell(&self, group: &str, grant: &Grant) {
+    fn notify(&self, group: &str, grant: &Grant) {
         let hooks: Vec<_> = {
             let state = self.state.lock();
             state.members(group).map(|(id, entry)| (id, entry.on_ready.clone())).collect()

@@ -166,7 +166,7 @@ mod tests {
         let broker = Broker::builder(&device).build().expect("a broker");
         drop(broker.register(Client::new("before")).expect("a client"));
         let weak = WatchedBroker::new(&broker);
-        assert!(weak.last.get().is_none() && broker.listed_clients().is_empty(), "nobody watched");
+        assert!(weak.last.get().is_none() && broker.listed_clients().is_empty(), "no exporter watched");
 
         let client = broker.register(Client::new("solver").group("solver")).expect("a client");
         client.queue(ArrayRequest::scratch("numbers", [1000], 4).chunk_axis(0)).expect("a request");

@@ -137,12 +137,12 @@ impl<B: Backend> BrokerCore<B> {
         })
     }
 
-    fn evict(&self, needed: u64, who: impl FnOnce(&State<B>) -> Vec<ClientId>) -> u64 {
+    fn evict(&self, needed: u64, victims: impl FnOnce(&State<B>) -> Vec<ClientId>) -> u64 {
         let (mut freed, mut evicted) = (0_u64, Vec::new());
         {
             let mut state = self.state.lock();
             let state = &mut *state;
-            for client in who(state) {
+            for client in victims(state) {
                 if freed >= needed {
                     break;
                 }

@@ -231,7 +231,7 @@ mod tests {
         let mut shares = Shares::new(GIB);
         shares.set(id(1), Share::Fixed(0.5)).expect("a share");
         assert_eq!(shares.set(id(2), Share::Fixed(0.45)), Ok(None), "just the floor is left");
-        let warned = shares.set(id(2), Share::Fixed(0.47)).expect("nobody is automatic");
+        let warned = shares.set(id(2), Share::Fixed(0.47)).expect("no client is automatic");
         assert!(warned.is_some());
         let mut shares = Shares::new(GIB);
         shares.set(id(1), Share::Auto).expect("a share");

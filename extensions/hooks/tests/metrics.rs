@@ -14,10 +14,10 @@ fn the_lines_that_hold_memory_are_metrics() {
     assert!(!figures().contains("vrampool_site_live_bytes"), "no line holds memory");
     let line = line!() + 1;
     let live = pool.allocate(1000, &stream).expect("memory");
-    let told = figures();
+    let text = figures();
     assert!(
-        told.contains("vrampool_site_live_bytes") && told.contains(&format!("metrics.rs:{line}:")),
-        "{told}"
+        text.contains("vrampool_site_live_bytes") && text.contains(&format!("metrics.rs:{line}:")),
+        "{text}"
     );
     drop(live);
     assert!(!figures().contains("vrampool_site_live_bytes"), "no line holds memory");

@@ -77,7 +77,7 @@ fn a_double_free_is_no_allocation() {
 }
 
 #[test]
-fn overlaps_other_sizes_and_times_that_go_back_are_told() {
+fn overlaps_other_sizes_and_times_that_go_back_are_reported() {
     let overlap = ["7,1,allocate,0x10,32,0", "7,2,allocate,0x20,32,0"];
     assert_eq!(read(&log(&overlap)).1, [("Overlap { address: 32, size: 32, other: 16 }".into(), 1)]);
     // With what was there before, which is known at its free.

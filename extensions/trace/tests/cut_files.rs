@@ -113,10 +113,10 @@ fn more_behind_the_end_is_an_error() {
         for more in [&b"\n"[..], b"junk", &file] {
             let twice = [&file[..], more].concat();
             let error = Import::new().parse(&twice[..]).expect_err(name);
-            let is_told =
+            let is_reported =
                 matches!(error.fault, TraceFault::Trailing | TraceFault::Gzip(_) | TraceFault::CutOff { .. });
             // Of a compressed log twice all lines are one log, in which its header is no line.
-            assert!(is_told || name == "rmm.gz", "{name}: {error}");
+            assert!(is_reported || name == "rmm.gz", "{name}: {error}");
         }
     }
     let member = written(&trace(), Format::PyTorch, true);

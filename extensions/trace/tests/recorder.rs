@@ -214,7 +214,7 @@ fn a_recording_is_read_while_it_goes_on_and_is_always_one_that_can_have_been() {
         }
         workers.into_iter().for_each(|worker| worker.join().expect("it did not panic"));
     });
-    exchanged.lock().expect("nobody panicked").clear();
+    exchanged.lock().expect("no panic").clear();
     assert_eq!(trace_of(&recorder).events().len(), 80_000);
 }
 
@@ -275,10 +275,10 @@ fn hooks_see_what_is_recorded() {
             "seen"
         }
         fn after_request(&self, event: &HookEvent<'_>) {
-            self.0.lock().expect("nobody panicked").push((Op::Allocate, event.requested_bytes));
+            self.0.lock().expect("no panic").push((Op::Allocate, event.requested_bytes));
         }
         fn after_free(&self, event: &HookEvent<'_>) {
-            self.0.lock().expect("nobody panicked").push((Op::Free, event.requested_bytes));
+            self.0.lock().expect("no panic").push((Op::Free, event.requested_bytes));
         }
     }
     let (seen, recorder) = (Arc::new(Seen::default()), Recorder::new());
@@ -288,7 +288,7 @@ fn hooks_see_what_is_recorded() {
         drop(pool.allocate(bytes, &stream).expect("memory"));
     }
     let recorded: Vec<_> = trace_of(&recorder).events().iter().map(|event| (event.op, event.size)).collect();
-    assert_eq!(*seen.0.lock().expect("nobody panicked"), recorded);
+    assert_eq!(*seen.0.lock().expect("no panic"), recorded);
     assert_eq!(recorded.len(), 8);
 }
 

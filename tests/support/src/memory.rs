@@ -1,6 +1,8 @@
 //! Promises of memory that the tests of several backends check on their own kinds.
 
-use vrampool_backend::{AllocationRequest, Backend, Memory, MemoryKind, Placement, Region, RegionMut};
+use vrampool_backend::{
+    AllocationRequest, Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut,
+};
 
 fn fill<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory, value: u8) {
     device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
@@ -12,7 +14,8 @@ fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> Vec<u
     bytes
 }
 
-/// Memory of each of these kinds is filled, copied to each other one and read; `check` looks at each.
+/// Memory of each of these kinds is filled, copied to each other one and read, also by the host where that sees it; `check`
+/// looks at each.
 pub fn every_kind_is_filled_copied_and_read<B: Backend>(
     device: &B,
     kinds: &[MemoryKind],
@@ -33,6 +36,25 @@ pub fn every_kind_is_filled_copied_and_read<B: Backend>(
             device.copy(&stream, source, target).expect("a copy");
             assert_eq!(read(device, &stream, &two), pattern, "{from:?} to {to:?}");
         }
+    }
+    for &kind in kinds {
+        let memory = device.allocate(&AllocationRequest::new(bytes, kind)).expect("memory");
+        let mut last = [0; 4];
+        if kind.placement == Placement::Device {
+            for error in [device.write_mapped(&memory, 0, &[1]), device.read_mapped(&memory, 0, &mut last)] {
+                assert!(matches!(error, Err(BackendError::Unsupported { .. })), "{error:?}");
+            }
+            continue;
+        }
+        // Before any work, and at an odd offset.
+        device.write_mapped(&memory, 1, &[1, 2, 3]).expect("a write");
+        assert_eq!(read(device, &stream, &memory)[1..4], [1, 2, 3]);
+        fill(device, &stream, &memory, 5);
+        device.synchronize(&stream).expect("a wait");
+        device.read_mapped(&memory, bytes - 4, &mut last).expect("a read");
+        assert_eq!(last, [5; 4]);
+        let error = device.read_mapped(&memory, bytes - 3, &mut last).expect_err("it ends before");
+        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::AllocationRequest;
 use crate::{Backend, BackendError, Memory, Region, RegionMut};
 
 /// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room
-/// behind it.
+/// behind it. Those of no bytes do nothing.
 pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
     for bytes in [1, 2, 3, 5, 255, 4097_u64] {
@@ -30,6 +30,11 @@ pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
             require!(copied == data, "a copy of {bytes} bytes is not the original");
         }
         require!(exact.len() == bytes && roomy.len() == class, "a memory has another length");
+        let empty = |memory| RegionMut::new(memory, class, 0, &stream);
+        device.fill(&stream, empty(&roomy)?, 1)?;
+        device.copy(&stream, Region::new(&exact, 0, 0, &stream)?, empty(&roomy)?)?;
+        device.upload(&stream, &[], empty(&roomy)?)?;
+        device.download(&stream, empty(&roomy)?.as_region(), &mut [])?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::{AllocationRequest, Backend, BackendError, Capabilities, Memory, Memo
 use crate::{Priority, RegionMut};
 
 /// The kinds of memory that the device has.
-fn kinds<B: Backend>(device: &B) -> Vec<MemoryKind> {
+pub(super) fn kinds<B: Backend>(device: &B) -> Vec<MemoryKind> {
     let capabilities = device.properties().capabilities;
     let mut kinds = vec![kind(device)];
     let others =

@@ -34,29 +34,6 @@ fn every_kind_is_filled_copied_and_read() {
     );
 }
 
-#[test]
-fn the_host_reads_and_writes_what_it_can_see() {
-    let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    for kind in kinds(&device) {
-        let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
-        fill(&device, &stream, &memory, 5);
-        device.synchronize(&stream).expect("a wait");
-        let mut bytes = [0; 4];
-        if kind.placement == Placement::Device {
-            let error = device.write_mapped(&memory, 0, &[1]).expect_err("the host cannot see it");
-            assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-            continue;
-        }
-        device.read_mapped(&memory, BYTES - 4, &mut bytes).expect("a read");
-        assert_eq!(bytes, [5; 4]);
-        device.write_mapped(&memory, 1, &[1, 2, 3]).expect("a write");
-        assert_eq!(read(&device, &stream, &memory)[..5], [5, 1, 2, 3, 5]);
-        let error = device.read_mapped(&memory, BYTES - 3, &mut bytes).expect_err("it ends before");
-        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
-    }
-}
-
 /// The driver copies pinned memory of the host when its turn comes, not when it is asked, and nothing shows a
 /// slice of it.
 #[test]
@@ -78,37 +55,6 @@ fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
         device.download(&stream, Region::whole(&memory, &stream), host).expect("a download");
         assert!(host.iter().all(|&byte| byte == round), "round {round}: {}", host[0]);
     }
-}
-
-#[test]
-fn sizes_that_cannot_be_are_typed_errors() {
-    let Some(device) = first_device() else { return };
-    for kind in kinds(&device) {
-        for bytes in [u64::MAX, u64::MAX / 2, 1 << 60, 1 << 50] {
-            let error =
-                device.allocate(&AllocationRequest::new(bytes, kind)).expect_err("there is no such memory");
-            eprintln!("{kind:?} {bytes}: {error}");
-            assert!(
-                error.is_out_of_memory() || matches!(error, BackendError::InvalidArgument { .. }),
-                "{kind:?} {bytes}: {error}"
-            );
-        }
-        let error = device.allocate(&AllocationRequest::new(0, kind)).expect_err("no memory is no memory");
-        assert!(matches!(error, BackendError::InvalidArgument { argument: "bytes", .. }), "{error}");
-    }
-}
-
-#[test]
-fn empty_ranges_are_no_work() {
-    let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let (one, two) = (memory(&device), memory(&device));
-    let none = |memory| Region::new(memory, BYTES, 0, &stream).expect("an empty range");
-    let none_mut = |memory| RegionMut::new(memory, BYTES, 0, &stream).expect("an empty range");
-    device.fill(&stream, none_mut(&one), 1).expect("nothing to do");
-    device.copy(&stream, none(&one), none_mut(&two)).expect("nothing to do");
-    device.upload(&stream, &[], none_mut(&one)).expect("nothing to do");
-    device.download(&stream, none(&one), &mut []).expect("nothing to do");
 }
 
 #[test]

@@ -53,32 +53,6 @@ fn a_buffer_has_the_label_of_its_request() {
     }
 }
 
-#[test]
-fn the_host_reads_and_writes_what_it_can_see() {
-    let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    for kind in kinds(&device) {
-        let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
-        let mut bytes = [0; 4];
-        if kind.placement == Placement::Device {
-            for error in [device.write_mapped(&memory, 0, &[1]), device.read_mapped(&memory, 0, &mut bytes)] {
-                let error = error.expect_err("the host cannot see it");
-                assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-            }
-            continue;
-        }
-        // Before any work, and at an odd offset.
-        device.write_mapped(&memory, 1, &[1, 2, 3]).expect("a write");
-        assert_eq!(read(&device, &stream, &memory)[..5], [0, 1, 2, 3, 0]);
-        fill(&device, &stream, &memory, 5);
-        device.synchronize(&stream).expect("a wait");
-        device.read_mapped(&memory, BYTES - 4, &mut bytes).expect("a read");
-        assert_eq!(bytes, [5; 4]);
-        let error = device.read_mapped(&memory, BYTES - 3, &mut bytes).expect_err("it ends before");
-        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
-    }
-}
-
 /// wgpu's own mapping would refuse the work, or wait for it.
 #[test]
 fn memory_is_mapped_while_work_uses_its_other_bytes() {
@@ -111,26 +85,6 @@ fn fresh_memory_is_clear() {
     for kind in kinds(&device) {
         let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
         assert_eq!(read(&device, &stream, &memory), vec![0; BYTES as usize], "{kind:?}");
-    }
-}
-
-#[test]
-fn bytes_at_the_end_of_odd_memory_are_reached() {
-    let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    for bytes in [1u64, 2, 3, 5, 255, 4097] {
-        let (one, two) = (
-            device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory"),
-            device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory"),
-        );
-        let data: Vec<u8> = (0..bytes).map(|byte| byte as u8 ^ 0x5A).collect();
-        device.upload(&stream, &data, RegionMut::whole(&one, &stream)).expect("an upload");
-        copy(&device, &stream, &one, &two);
-        assert_eq!(read(&device, &stream, &two), data);
-        for value in [0, 7] {
-            fill(&device, &stream, &two, value);
-            assert_eq!(read(&device, &stream, &two), vec![value; bytes as usize]);
-        }
     }
 }
 

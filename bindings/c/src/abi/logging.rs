@@ -1,4 +1,4 @@
-//! Who is told what is logged.
+//! The callback of log messages.
 
 use crate::boundary::guard_anywhere;
 use crate::failure::Status;

@@ -121,7 +121,7 @@ pub extern "C" fn vrampool_torch_free(address: *mut c_void, size: usize, device:
         return;
     }
     if let Err(failure) = guarded(|| torch::free(address as u64, size as u64, device, stream as usize)) {
-        tell(&failure);
+        report(&failure);
     }
 }
 
@@ -141,7 +141,7 @@ pub extern "C" fn vrampool_torch_init(device_count: c_int) {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_reset() {
-    told(|| {
+    reported(|| {
         torch::reset();
         Ok(())
     });
@@ -150,7 +150,7 @@ pub extern "C" fn vrampool_torch_reset() {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_memory_fraction(fraction: f64, device: c_int) {
-    told(|| torch::limit_to(fraction, device));
+    reported(|| torch::limit_to(fraction, device));
 }
 
 /// As the header says.
@@ -166,7 +166,7 @@ pub extern "C" fn vrampool_torch_base_alloc(address: *mut c_void, size: Out<'_, 
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_record_stream(address: *mut c_void, stream: *mut c_void) {
     if !address.is_null() {
-        told(|| uses::record_stream(address as u64, stream as usize));
+        reported(|| uses::record_stream(address as u64, stream as usize));
     }
 }
 
@@ -178,7 +178,7 @@ pub extern "C-unwind" fn vrampool_torch_begin_allocate_to_pool(
     filter: CppFunction,
 ) {
     let filter = Filter::copy_of(filter);
-    told(|| torch::begin(device, id.into(), filter));
+    reported(|| torch::begin(device, id.into(), filter));
 }
 
 pub use crate::torch::CppFunction;
@@ -186,13 +186,13 @@ pub use crate::torch::CppFunction;
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
-    told(|| torch::end(device, id.into()));
+    reported(|| torch::end(device, id.into()));
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_release_pool(device: c_int, id: MempoolId) {
-    told(|| torch::release(device, id.into()));
+    reported(|| torch::release(device, id.into()));
 }
 
 pub use crate::snapshot::Span;
@@ -264,14 +264,14 @@ pub extern "C-unwind" fn vrampool_torch_visit(
 }
 
 /// Runs `act` for a caller that takes no status. A failure is logged, and kept as the last error.
-fn told(act: impl FnOnce() -> Result<(), Failure>) {
+fn reported(act: impl FnOnce() -> Result<(), Failure>) {
     if let Err(failure) = guarded(act) {
-        tell(&failure);
+        report(&failure);
     }
 }
 
 #[cold]
-fn tell(failure: &Failure) {
+fn report(failure: &Failure) {
     let _ = last_error::keep(failure);
     log::error!("{}", failure.text);
 }

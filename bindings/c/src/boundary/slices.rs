@@ -130,8 +130,8 @@ impl<'a> BytesOut<'a> {
         if self.first.is_null() || isize::try_from(count).is_err() {
             return Err(Failure::invalid(argument, "it is null, or its size exceeds the address space"));
         }
-        // SAFETY: made of a slice whose length was passed, or C's promise: memory for so many bytes, which nobody
-        // else uses during the call. Bytes of C's that were never written are read by nobody here.
+        // SAFETY: made of a slice whose length was passed, or C's promise: memory for so many bytes, which no other
+        // code uses during the call. Bytes of C's that were never written are not read here.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.first, count) })
     }
 }

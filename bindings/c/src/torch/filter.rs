@@ -35,7 +35,7 @@ struct Function {
 const CLONE: c_int = 2;
 const DESTROY: c_int = 3;
 
-/// A copy of somebody's function, asked by one thread at a time.
+/// A copy of a caller's function, called by one thread at a time.
 pub(crate) struct Filter {
     function: ReentrantMutex<Function>,
     /// It is being asked, and what it calls asks it again.
@@ -55,7 +55,7 @@ impl Filter {
         if function.0.is_null() {
             return None;
         }
-        // SAFETY: C++'s promise: it has this layout, and nobody changes it meanwhile. Rust has no other than
+        // SAFETY: C++'s promise: it has this layout, and does not change meanwhile. Rust has no other than
         // null.
         let function = unsafe { &*function.0 };
         let (manage, invoke) = (function.manage?, function.invoke?);
@@ -97,7 +97,7 @@ impl Drop for Filter {
         let function = self.function.get_mut();
         let functor = &raw mut function.functor;
         if let Some(manage) = function.manage {
-            // SAFETY: the manager of a function, for the copy that it made; nobody has it any more.
+            // SAFETY: the manager of a function, for the copy that it made, which is no longer used.
             // Destructors do not throw.
             unsafe { manage(functor, functor.cast_const(), DESTROY) };
         }

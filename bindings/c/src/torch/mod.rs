@@ -71,7 +71,7 @@ fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
 /// The handle of a device's pool.
 #[inline(always)]
 pub(crate) fn pool(device: c_int) -> Result<u64, Failure> {
-    // Acquire: pairs with the release of who made it.
+    // Acquire: pairs with the release of the thread that made it.
     match place(device)?.load(Ordering::Acquire) {
         0 => make(device),
         handle => Ok(handle),
@@ -190,18 +190,18 @@ fn free_elsewhere((address, bytes, device, stream): (u64, u64, c_int, usize)) ->
 #[inline(never)]
 pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *mut c_void {
     let is_out_of_memory = matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE);
-    let mut told = failure.clone();
+    let mut reported = failure.clone();
     if is_out_of_memory {
         // As PyTorch's own begins: programs look for it.
         let mib = size as f64 / f64::from(1 << 20);
-        told.text = format!(
+        reported.text = format!(
             "CUDA out of memory. Tried to allocate {mib:.2} MiB on device {device}. vrampool: {}",
-            told.text
+            reported.text
         );
     }
-    let _ = last_error::keep(&told);
+    let _ = last_error::keep(&reported);
     match boundary::guarded(|| Ok(thrower())) {
-        Ok(Some(thrower)) => thrower.throw(is_out_of_memory, &told.text),
+        Ok(Some(thrower)) => thrower.throw(is_out_of_memory, &reported.text),
         _ => ptr::null_mut(),
     }
 }
@@ -287,16 +287,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lack_of_memory_is_told_as_one() {
-        let told = |status| {
+    fn only_a_lack_of_memory_is_reported_as_one() {
+        let text = |status| {
             assert!(throw_or_null(&Failure::new(status, "why"), 1 << 20, 0).is_null(), "no PyTorch is here");
             last_error::copied()
         };
         for status in [Status::OUT_OF_MEMORY, Status::TOO_LARGE] {
-            assert!(told(status).starts_with("CUDA out of memory. Tried to allocate 1.00 MiB"));
+            assert!(text(status).starts_with("CUDA out of memory. Tried to allocate 1.00 MiB"));
         }
         for status in [Status::CAPTURE, Status::DEVICE, Status::ASLEEP, Status::FORKED] {
-            assert_eq!(told(status), "why", "{}", status.name());
+            assert_eq!(text(status), "why", "{}", status.name());
         }
     }
 }

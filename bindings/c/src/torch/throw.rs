@@ -153,7 +153,7 @@ impl Thrower {
         // SAFETY: the constructor of `c10::Error`, with a place larger than one and a string that it takes
         // the text from. As the Itanium ABI has it, what is not trivial is passed by its address.
         unsafe { (self.make_error)(exception, place, &raw mut string) };
-        // SAFETY: libstdc++'s destructor, for the string that was made above and nobody uses.
+        // SAFETY: libstdc++'s destructor, for the string that was made above and is no longer used.
         unsafe { (self.drop_string)(&raw mut string) };
         // SAFETY: an object of the derived class is one of its base with another table, which is its first
         // word.

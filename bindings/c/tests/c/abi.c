@@ -353,7 +353,7 @@ static void test_sleep(void) {
 
 enum { THREADS = 4, SLOTS = 64, ROUNDS = 20000 };
 
-/* Blocks that are freed by the place of their address: once, whoever else tries. */
+/* Blocks that are freed by the place of their address: once, whichever other thread tries. */
 static void test_places(void) {
     vrampool_pool pool = 0;
     OK(vrampool_create("device=host; host_capacity=8MiB", &pool));
@@ -513,9 +513,9 @@ static void test_log(void) {
     struct lines lines = {0, 0, VRAMPOOL_OK};
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_set_log_callback(on_line, 6, &lines));
     OK(vrampool_set_log_callback(on_line, 1, &lines));
-    /* Failures that nobody is there to be told of. */
+    /* Failures without a callback for them. */
     for (int i = 0; i < 10; i++) vrampool_torch_free((void *)(uintptr_t)(4096 + i), 1, 0, NULL);
-    /* What was logged before this has been told when it returns. */
+    /* What was logged before this was delivered when it returns. */
     OK(vrampool_set_log_callback(NULL, 0, NULL));
     CHECK(lines.errors == 10 && lines.others == 0);
     CHECK(lines.inside == VRAMPOOL_ERROR_BUSY);
@@ -740,21 +740,21 @@ static void test_torch(void) {
     OK(vrampool_torch_configure(NULL));
 }
 
-struct told {
+struct seen {
     uint64_t address, bytes, handle;
     int device, mallocs, frees;
 };
 
 static vrampool_status on_malloc(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
-    struct told *told = user;
-    *told = (struct told){address, bytes, handle, device, told->mallocs + 1, told->frees};
+    struct seen *seen = user;
+    *seen = (struct seen){address, bytes, handle, device, seen->mallocs + 1, seen->frees};
     return VRAMPOOL_OK;
 }
 
 static vrampool_status on_free(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
-    struct told *told = user;
-    CHECK(told->address == address && told->bytes == bytes && told->handle == handle && told->device == device);
-    told->frees++;
+    struct seen *seen = user;
+    CHECK(seen->address == address && seen->bytes == bytes && seen->handle == handle && seen->device == device);
+    seen->frees++;
     return VRAMPOOL_OK;
 }
 
@@ -766,42 +766,42 @@ static vrampool_status refuse(void *user, int device, uint64_t bytes, uint64_t a
 
 static void test_segments(void) {
     OK(vrampool_torch_configure("device=host;host_capacity=1GiB"));
-    struct told told = {0};
-    OK(vrampool_segment_callbacks(on_malloc, on_free, &told));
+    struct seen seen = {0};
+    OK(vrampool_segment_callbacks(on_malloc, on_free, &seen));
     unsigned char *segment = vrampool_segment_alloc(3 * MIB, 1, NULL);
-    CHECK(segment != NULL && told.mallocs == 1 && told.address == (uint64_t)(uintptr_t)segment);
-    CHECK(told.bytes >= 3 * MIB && told.device == 1);
+    CHECK(segment != NULL && seen.mallocs == 1 && seen.address == (uint64_t)(uintptr_t)segment);
+    CHECK(seen.bytes >= 3 * MIB && seen.device == 1);
     memset(segment, 3, 3 * MIB);
-    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_unmap_and_release(1, told.bytes + 1, told.address, told.handle));
-    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_unmap_and_release(0, told.bytes, told.address, told.handle));
-    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle + 1));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_unmap_and_release(1, seen.bytes + 1, seen.address, seen.handle));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_unmap_and_release(0, seen.bytes, seen.address, seen.handle));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_create_and_map(1, seen.bytes, seen.address, seen.handle + 1));
     FAILS(VRAMPOOL_ERROR_INVALID_POINTER,
-          vrampool_segment_unmap_and_release(1, told.bytes, told.address + 4096, told.handle));
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
-    OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
-    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
-    OK(vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
-    memset(segment, 4, told.bytes);
+          vrampool_segment_unmap_and_release(1, seen.bytes, seen.address + 4096, seen.handle));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, seen.bytes, seen.address, seen.handle));
+    OK(vrampool_segment_unmap_and_release(1, seen.bytes, seen.address, seen.handle));
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_segment_unmap_and_release(1, seen.bytes, seen.address, seen.handle));
+    OK(vrampool_segment_create_and_map(1, seen.bytes, seen.address, seen.handle));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, seen.bytes, seen.address, seen.handle));
+    memset(segment, 4, seen.bytes);
     void *saved = NULL;
-    uint64_t handle = told.handle, saved_bytes = 1;
+    uint64_t handle = seen.handle, saved_bytes = 1;
     OK(vrampool_segment_tag(handle, "weights"));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_tag(handle + 1000, "weights"));
     OK(vrampool_segment_saved(handle, &saved, &saved_bytes));
     CHECK(saved == NULL && saved_bytes == 0);
     OK(vrampool_segments_save(&handle, 1, NULL, NULL));
     OK(vrampool_segment_saved(handle, &saved, &saved_bytes));
-    CHECK(saved_bytes == told.bytes && ((unsigned char *)saved)[saved_bytes - 1] == 4);
+    CHECK(saved_bytes == seen.bytes && ((unsigned char *)saved)[saved_bytes - 1] == 4);
     int is_asleep = 7;
     OK(vrampool_segment_is_asleep(handle + 1000, &is_asleep));
     CHECK(is_asleep == -1);
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_is_asleep(handle, NULL));
     OK(vrampool_segment_is_asleep(handle, &is_asleep));
     CHECK(is_asleep == 0);
-    OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, handle));
+    OK(vrampool_segment_unmap_and_release(1, seen.bytes, seen.address, handle));
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_segments_restore(&handle, 1, NULL, NULL));
-    OK(vrampool_segment_create_and_map(1, told.bytes, told.address, handle));
-    memset(segment, 5, told.bytes);
+    OK(vrampool_segment_create_and_map(1, seen.bytes, seen.address, handle));
+    memset(segment, 5, seen.bytes);
     /* Mapped, but without its contents. */
     OK(vrampool_segment_is_asleep(handle, &is_asleep));
     CHECK(is_asleep == 1);
@@ -813,25 +813,25 @@ static void test_segments(void) {
     OK(vrampool_segments_restore(&handle, 1, NULL, NULL));
     CHECK(segment[0] == 6);
     memset(segment, 4, 1);
-    CHECK(segment[0] == 4 && segment[told.bytes - 1] == 4);
+    CHECK(segment[0] == 4 && segment[seen.bytes - 1] == 4);
     OK(vrampool_segments_forget(&handle, 1, 1));
     OK(vrampool_segments_forget(&handle, 1, 0));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segments_save(NULL, 1, NULL, NULL));
     vrampool_segment_free(segment, 3 * MIB, 1, NULL);
-    CHECK(told.frees == 1);
+    CHECK(seen.frees == 1);
     vrampool_clear_error();
     vrampool_segment_free(segment, 3 * MIB, 1, NULL);
-    CHECK(told.frees == 1 && vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER);
+    CHECK(seen.frees == 1 && vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER);
     /* Freed while it has no memory. */
     segment = vrampool_segment_alloc(1, 0, NULL);
-    OK(vrampool_segment_unmap_and_release(0, told.bytes, told.address, told.handle));
+    OK(vrampool_segment_unmap_and_release(0, seen.bytes, seen.address, seen.handle));
     vrampool_segment_free(segment, 1, 0, NULL);
-    CHECK(told.frees == 2 && vrampool_segment_alloc(0, 0, NULL) == NULL);
+    CHECK(seen.frees == 2 && vrampool_segment_alloc(0, 0, NULL) == NULL);
     vrampool_segment_free(NULL, 0, 0, NULL);
     OK(vrampool_segment_callbacks(NULL, NULL, NULL));
     segment = vrampool_segment_alloc(1, 0, NULL);
     vrampool_segment_free(segment, 1, 0, NULL);
-    CHECK(told.mallocs == 2 && told.frees == 2);
+    CHECK(seen.mallocs == 2 && seen.frees == 2);
     /* Refused by the callbacks: nothing is allocated, and what is freed is freed. */
     int refusals = 0;
     OK(vrampool_segment_callbacks(refuse, refuse, &refusals));

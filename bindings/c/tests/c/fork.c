@@ -26,7 +26,7 @@ static void on_line(void *user, int level, const char *target, const char *text)
 }
 
 /* As the threads below, with the locks of metrics and of lines that are logged. */
-static void *tell(void *number) {
+static void *log_number(void *number) {
     (void)number;
     while (atomic_load(&goes_on)) {
         char *served;
@@ -47,7 +47,7 @@ static void *tell(void *number) {
     return NULL;
 }
 
-/* All locks of the library are somebody's at any moment. */
+/* At any moment each lock of the library is held by a thread. */
 static void *work(void *number) {
     vrampool_stream stream;
     OK(vrampool_stream_create(pool, &stream));
@@ -67,7 +67,7 @@ static void *work(void *number) {
 }
 
 static void child(void *block, vrampool_stream stream) {
-    /* Whoever waits is ended by this signal, which the parent reports. */
+    /* A process that waits is ended by this signal, which the parent reports. */
     alarm(60);
     void *address = NULL;
     uint64_t number;
@@ -153,7 +153,7 @@ static void run(const char *options, int children) {
     for (size_t i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
     }
-    CHECK(pthread_create(&teller, NULL, tell, NULL) == 0);
+    CHECK(pthread_create(&teller, NULL, log_number, NULL) == 0);
     for (int i = 0; i < children; i++) {
         /* Some thread is inside, wherever. */
         int before = atomic_load(&rounds);

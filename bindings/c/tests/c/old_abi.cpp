@@ -1,4 +1,4 @@
-// A PyTorch with the C++ ABI of before GCC 5: its exceptions cannot be made here. Callers are told so before it matters, and get null.
+// A PyTorch with the C++ ABI of before GCC 5: its exceptions cannot be made here. Callers get an error before it matters, and null.
 // Compiled and run by tests/c_program.rs, with libc10.so made of fake/c10.cpp for that ABI.
 
 #include "c10.h"

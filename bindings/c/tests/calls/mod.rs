@@ -1,30 +1,48 @@
 //! Calls that succeed, as most tests make them.
+#![allow(dead_code, reason = "each program uses some of them")]
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::*;
 
+#[track_caller]
+pub(crate) fn ok(status: Status) {
+    assert_eq!(status, Status::OK, "{}", last_error_text());
+}
+
 pub(crate) fn pool(options: &CStr) -> u64 {
     let mut pool = 0;
-    assert_eq!(
-        vrampool_create(Text::from(options), Out::from(&mut pool)),
-        Status::OK,
-        "{}",
-        last_error_text()
-    );
+    ok(vrampool_create(Text::from(options), Out::from(&mut pool)));
     pool
 }
 
 pub(crate) fn stream(pool: u64) -> *mut c_void {
     let mut stream = ptr::null_mut();
-    assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK, "{}", last_error_text());
+    ok(vrampool_stream_create(pool, Out::from(&mut stream)));
     stream
 }
 
 pub(crate) fn allocate(pool: u64, bytes: u64, stream: *mut c_void) -> *mut c_void {
     let mut address = ptr::null_mut();
-    let status = vrampool_allocate(pool, bytes, stream, Out::from(&mut address));
-    assert_eq!(status, Status::OK, "{}", last_error_text());
+    ok(vrampool_allocate(pool, bytes, stream, Out::from(&mut address)));
     address
+}
+
+/// Frees a block of any pool.
+pub(crate) fn free(address: *mut c_void) {
+    ok(vrampool_free(0, address, ptr::null_mut()));
+}
+
+pub(crate) fn stats(pool: u64) -> Stats {
+    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    ok(vrampool_get_stats(pool, Out::from(&mut stats)));
+    stats
+}
+
+/// Free bytes of the pool's device.
+pub(crate) fn free_bytes(pool: u64) -> u64 {
+    let mut free = 0;
+    ok(vrampool_memory_info(pool, Out::from(&mut free), Out::null()));
+    free
 }

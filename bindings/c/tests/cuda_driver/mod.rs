@@ -1,14 +1,14 @@
 //! PyTorch's pool on a CUDA device, and the driver's own calls, which are PyTorch's kernels here.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use crate::calls::ok;
 use libloading::Library;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_stream_create, vrampool_torch_configure, vrampool_torch_pool,
-    vrampool_torch_shutdown,
+    Status, last_error_text, vrampool_torch_configure, vrampool_torch_pool, vrampool_torch_shutdown,
 };
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -125,8 +125,8 @@ impl Driver {
 pub(crate) fn on_cuda(options: &CStr, test: impl Fn(&Driver, u64)) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut pool = 0;
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
-    assert_eq!(vrampool_torch_configure(Text::from(options)), Status::OK, "{}", last_error_text());
+    ok(vrampool_torch_shutdown());
+    ok(vrampool_torch_configure(Text::from(options)));
     let made = vrampool_torch_pool(0, Out::from(&mut pool));
     let driver = Driver::open();
     if made == Status::UNAVAILABLE || driver.is_none() {
@@ -139,18 +139,12 @@ pub(crate) fn on_cuda(options: &CStr, test: impl Fn(&Driver, u64)) {
         vrampool_test_support::skipped(format_args!("{}", last_error_text()));
         return;
     }
-    assert_eq!(made, Status::OK, "{}", last_error_text());
+    ok(made);
     if let Some(driver) = driver {
         test(&driver, pool);
     }
     if let Some(simulator) = Simulator::loaded() {
         assert_eq!(simulator.reports(), (0, String::new()));
     }
-    assert_eq!(vrampool_torch_shutdown(), Status::OK);
-}
-
-pub(crate) fn stream(pool: u64) -> *mut c_void {
-    let mut stream = ptr::null_mut();
-    assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK, "{}", last_error_text());
-    stream
+    ok(vrampool_torch_shutdown());
 }

@@ -44,7 +44,7 @@ pub(super) extern "C" fn look(user: *mut c_void, level: c_int, target: *const c_
     call_again(user, true);
 }
 
-/// Told of copies.
+/// Called with the progress of copies.
 pub(super) extern "C" fn copied(user: *mut c_void, copied: u64, total: u64) {
     assert!(copied <= total);
     call_again(user, false);

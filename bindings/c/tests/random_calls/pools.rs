@@ -88,7 +88,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Of pools whose blocks nobody looks into.
+    /// Of pools whose blocks are not read.
     pub(super) fn sleep(&mut self) -> Status {
         let pool = some(&mut self.choices, &self.shared.pools, [0, 5]);
         let tags = [Text::from(c"weights"), Text::from(c"default"), Text::from(c""), Text::null()];

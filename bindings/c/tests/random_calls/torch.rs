@@ -8,7 +8,7 @@ use vrampool_c::boundary::{Numbers, Out, Text};
 use vrampool_c::*;
 
 impl Caller<'_> {
-    /// Those answer to nobody: what they could not do is the last error.
+    /// These return nothing: a failure is the last error.
     pub(super) fn torch(&mut self) -> Status {
         vrampool_clear_error();
         let (device, stream) = (self.choices.i32(-1..3), ptr::null_mut());

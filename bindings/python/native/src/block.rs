@@ -16,7 +16,7 @@ use vrampool_c::{Status, vrampool_drop_at, vrampool_free_at};
 /// The native part of `vrampool.Block`: an address that is freed with the last reference, and once.
 ///
 /// The address is stored and taken away in one step each, inside native functions: no interrupt and no other
-/// thread comes between. The other numbers are stored once, before anybody else knows of the block.
+/// thread comes between. The other numbers are stored once, before other code knows the block.
 ///
 /// While other libraries use the memory the address is in `exports` instead, where no call frees it.
 #[pyclass(frozen, subclass, weakref, module = "vrampool._native")]

@@ -129,7 +129,7 @@ struct Exported<M> {
     keep: Py<PyAny>,
 }
 
-/// A capsule of so many bytes, which refers to `keep` as long as anybody has the memory.
+/// A capsule of so many bytes, which refers to `keep` as long as the memory is used.
 #[pyfunction]
 #[pyo3(signature = (address, nbytes, device, keep, *, versioned, read_only))]
 pub(crate) fn export_dlpack(
@@ -165,7 +165,7 @@ pub(crate) fn export_dlpack(
 
 fn capsule<M: Managed>(py: Python<'_>, managed: M, shape: i64, keep: Py<PyAny>) -> PyResult<Py<PyAny>> {
     let exported = Box::into_raw(Box::new(Exported { managed, shape, stride: 1, keep }));
-    // SAFETY: the box that was just made, which nobody else knows.
+    // SAFETY: the box that was just made, which has no other user.
     let content = unsafe { &mut *exported };
     let (shape, strides) = (&raw mut content.shape, &raw mut content.stride);
     let tensor = content.managed.tensor();
@@ -189,7 +189,7 @@ unsafe extern "C" fn delete<M>(managed: *mut M) {
     });
 }
 
-/// A capsule that nobody took goes with its content.
+/// A capsule that was not consumed frees its content.
 unsafe extern "C" fn destroy<M: Managed>(capsule: *mut ffi::PyObject) {
     // SAFETY: a capsule that is being destroyed, by a thread that is attached. One that was taken has another name.
     if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {

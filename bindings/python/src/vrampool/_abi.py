@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from . import _native
 
-#: Told of what is logged: user, level, target, text.
+#: Called with log messages: user, level, target, text.
 LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 
 class CBlock(ctypes.Structure):
@@ -191,7 +191,7 @@ class Library:
         return function  # type: ignore[no-any-return]
 
     def address(self, name: str) -> int:
-        """Where a function begins, for who takes it as a number."""
+        """The address of a function, as a number."""
         return ctypes.cast(getattr(self._library, f"vrampool_{name}"), c_void_p).value or 0
 
     def call(self, function: str, *arguments: Any, callbacks: _native.Callbacks | None = None) -> None:

@@ -49,7 +49,7 @@ def flush_log() -> None:
 
 
 def _forget() -> None:
-    # Before Python ends, when nobody may call it any more.
+    # Before Python ends, when it must not be called any more.
     LIBRARY.call("set_log_callback", LogCallback(), 0, None)
 
 

@@ -113,7 +113,7 @@ class Pool:
 def export_dlpack(
     address: int, nbytes: int, device: tuple[int, int], keep: object, *, versioned: bool, read_only: bool
 ) -> CapsuleType:
-    """A capsule of so many bytes, which refers to `keep` as long as anybody has the memory."""
+    """A capsule of so many bytes, which refers to `keep` as long as the memory is used."""
 
 @final
 class Callbacks:

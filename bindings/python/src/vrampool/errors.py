@@ -35,7 +35,7 @@ class ClosedError(Error):
 
 
 class InvalidPointerError(Error, ValueError):
-    """No live block begins at the address: somebody else's, freed already, or inside a block."""
+    """No live block begins at the address: it is foreign memory, freed already, or inside a block."""
 
     name = "INVALID_POINTER"
 

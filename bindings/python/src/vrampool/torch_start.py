@@ -59,7 +59,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != "torch":
             return None
-        # Once: whoever imports it again finds the module.
+        # Once: later imports find the module.
         sys.meta_path.remove(self)
         found = importlib.util.find_spec(fullname)
         if found is not None and found.loader is not None:

@@ -26,7 +26,7 @@ from ._library import LIBRARY
 from .errors import ClosedError, Error, InvalidArgumentError
 from .pool import Pool
 
-#: How many events are recorded where nobody says; 16 bytes each.
+#: The default capacity in events of 16 bytes.
 DEFAULT_EVENTS = 1 << 20
 
 #: Where a file is.
@@ -198,7 +198,7 @@ def record(pool: Pool | None = None, *, device: object = None, events: int = DEF
 
 
 def load(path: File, format: str | None = None, device: int | None = None) -> Trace:
-    """Reads a trace of any format, gzip-compressed or not, which its content tells where `format` does not. `device` is which
+    """Reads a trace of any format, gzip-compressed or not, detected from its content unless `format` names it. `device` is which
     one of a snapshot; the first that has a history by default. Nothing that a file says is run.
 
     Raises: `InvalidArgumentError`, with the place in the file and what to do.

@@ -108,7 +108,7 @@ fn shares_that_change_all_the_time_end_no_commit_in_a_loop() {
         }
         is_over.store(true, SeqCst);
     });
-    broker.commit("default").expect("nobody changes it");
+    broker.commit("default").expect("it is unchanged");
 }
 
 /// A warning about little headroom is answered by asking for it, which warns of it.
@@ -149,8 +149,8 @@ fn three(
     hook: impl Fn(usize) + Send + Sync + Clone + 'static,
 ) -> Vec<(ClientHandle<HostDevice>, Arc<AtomicU64>)> {
     let register = |index: usize| {
-        let (told, hook) = (Arc::new(AtomicU64::new(0)), hook.clone());
-        let count = Arc::clone(&told);
+        let (notified, hook) = (Arc::new(AtomicU64::new(0)), hook.clone());
+        let count = Arc::clone(&notified);
         let invalidate = move || {
             count.fetch_add(1, SeqCst);
             hook(index);
@@ -160,22 +160,22 @@ fn three(
         let client = broker.register(client).expect("a client");
         client.queue(ArrayRequest::scratch("x", [MIB / 4], 1).unchunkable()).expect("queued");
         broker.commit(&group).expect("it fits");
-        (client, told)
+        (client, notified)
     };
     (0..3).map(register).collect()
 }
 
 /// The first of three that lose their memory panics in its callback.
 #[test]
-fn a_panicking_invalidation_ends_no_other_commit_and_all_are_told() {
+fn a_panicking_invalidation_ends_no_other_commit_and_all_are_called() {
     let (broker, _) = broker(&device(MIB));
     let evicted = three(&broker, |index| assert_ne!(index, 0, "of the first one's"));
     let other = broker.register(Client::new("other").group("other")).expect("a client");
     other.queue(ArrayRequest::scratch("y", [MIB - 1000], 1).unchunkable()).expect("queued");
     let plan = broker.commit("other").expect("its own callbacks are fine");
     plan.run(|_, _| Ok(())).expect("a run");
-    for (client, told) in &evicted {
-        assert_eq!((told.load(SeqCst), client.stats().held_bytes), (1, 0));
+    for (client, notified) in &evicted {
+        assert_eq!((notified.load(SeqCst), client.stats().held_bytes), (1, 0));
     }
     // It goes on in a call for the client itself, once.
     let again = catch_unwind(AssertUnwindSafe(|| broker.commit("group 0")));
@@ -200,7 +200,7 @@ fn a_panic_of_an_invalidation_goes_on_in_each_call_for_the_client() {
         let (broker, _) = broker(&device(MIB));
         let evicted = three(&broker, |index| assert_ne!(index, 0, "of the first one's"));
         assert!(broker.evict_all().expect("idle") > 0);
-        assert!(evicted.iter().all(|(_, told)| told.load(SeqCst) == 1), "{name}");
+        assert!(evicted.iter().all(|(_, notified)| notified.load(SeqCst) == 1), "{name}");
         assert!(catch_unwind(AssertUnwindSafe(|| call(&evicted[0].0))).is_err(), "{name}");
         call(&evicted[1].0);
         call(&evicted[0].0);
@@ -209,13 +209,13 @@ fn a_panic_of_an_invalidation_goes_on_in_each_call_for_the_client() {
 
 /// The callbacks of both clients of a group are called, although the first one panics.
 #[test]
-fn a_panic_when_a_plan_is_told_goes_on_after_all_were_told() {
+fn a_panic_of_a_plan_callback_goes_on_after_all_were_called() {
     let (broker, _) = broker(&device(MIB));
-    let told = Arc::new(AtomicU64::new(0));
+    let notified = Arc::new(AtomicU64::new(0));
     let register = |panics: bool| {
-        let told = Arc::clone(&told);
+        let notified = Arc::clone(&notified);
         let ready = move |_: &Response| {
-            assert!(told.fetch_add(1, SeqCst) > 3 || !panics, "of the hook's");
+            assert!(notified.fetch_add(1, SeqCst) > 3 || !panics, "of the hook's");
         };
         broker.register(Client::new("a").on_ready(ready)).expect("a client")
     };
@@ -223,8 +223,8 @@ fn a_panic_when_a_plan_is_told_goes_on_after_all_were_told() {
     first.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
     for nth in 1..=2 {
         assert!(catch_unwind(AssertUnwindSafe(|| broker.commit("default"))).is_err());
-        assert_eq!(told.load(SeqCst), 2 * nth);
+        assert_eq!(notified.load(SeqCst), 2 * nth);
     }
-    broker.commit("default").expect("nobody panics any more");
-    assert_eq!(told.load(SeqCst), 6);
+    broker.commit("default").expect("no hook panics any more");
+    assert_eq!(notified.load(SeqCst), 6);
 }

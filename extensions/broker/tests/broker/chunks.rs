@@ -125,7 +125,7 @@ fn test_active_cap_chunks_with_free_device_memory() {
     capped.queue(bytes("x", 30 * MIB)).expect("queued");
     let plan = broker.commit("default").expect("it fits in three");
     assert_eq!((plan.partition().chunks(), idle.stats().evictions), (3, 0));
-    assert_eq!(idle.stats().held_bytes, 10 * MIB, "a share that is too small is nobody else's fault");
+    assert_eq!(idle.stats().held_bytes, 10 * MIB, "a share that is too small evicts no other");
 }
 
 /// #644: a share that is too small cuts, and waits for no other's work.
@@ -188,19 +188,19 @@ fn test_allocate_queue_chunks_correctly() {
 #[test]
 fn test_allocate_queue_notifies_notaries() {
     let (broker, _) = broker(&device(MIB));
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = Arc::clone(&told);
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let notify = Arc::clone(&notified);
     let asks = broker.register(Client::new("asks").group("solver")).expect("a client");
     let notary = Client::new("notary").group("solver").on_ready(move |response| {
-        tell.lock().expect("no panic").push(response.clone());
+        notify.lock().expect("no panic").push(response.clone());
     });
     let notary = broker.register(notary).expect("a client");
     asks.queue(bytes("x", 2 * MIB)).expect("queued");
     let plan = broker.commit("solver").expect("it fits in two");
     assert_eq!(plan.response(&asks).arrays.len(), 1);
-    let told = told.lock().expect("no panic");
-    assert_eq!(told[..], [plan.response(&notary)]);
-    assert!(told[0].arrays.is_empty() && told[0].partition.chunks() == 2);
+    let notified = notified.lock().expect("no panic");
+    assert_eq!(notified[..], [plan.response(&notary)]);
+    assert!(notified[0].arrays.is_empty() && notified[0].partition.chunks() == 2);
 }
 
 /// #568: without it a second solve went on with what was there, cut for another.
@@ -208,15 +208,15 @@ fn test_allocate_queue_notifies_notaries() {
 fn test_allocate_queue_empty_rebroadcasts_chunk_parameters() {
     let device = device(MIB);
     let (broker, _) = broker(&device);
-    let told = Arc::new(Mutex::new(0));
-    let tell = Arc::clone(&told);
-    let client = Client::new("client").on_ready(move |_| *tell.lock().expect("no panic") += 1);
+    let notified = Arc::new(Mutex::new(0));
+    let notify = Arc::clone(&notified);
+    let client = Client::new("client").on_ready(move |_| *notify.lock().expect("no panic") += 1);
     let client = broker.register(client).expect("a client");
     assert!(matches!(broker.commit("default"), Err(BrokerError::NothingQueued { .. })));
     client.queue(bytes("x", 3 * MIB)).expect("queued");
     let first = broker.commit("default").expect("it fits in three");
     let again = broker.commit("default").expect("nothing is new");
-    assert_eq!((first.partition(), *told.lock().expect("no panic")), (again.partition(), 2));
+    assert_eq!((first.partition(), *notified.lock().expect("no panic")), (again.partition(), 2));
     // Others took memory meanwhile: what is there stays as it is.
     let allocations = device.faults().calls(vrampool::host::Call::Allocate);
     broker.commit("default").expect("nothing is new");

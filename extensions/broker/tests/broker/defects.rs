@@ -99,7 +99,7 @@ fn a_run_waits_for_its_own_streams_alone() {
     let blocked = broker.stream("blocked").expect("a stream");
     let open = close_gate(&blocked);
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
-    squarer.run(&broker.commit("default").expect("it fits")).expect("the other stream is nobody's business");
+    squarer.run(&broker.commit("default").expect("it fits")).expect("the other stream is independent");
     drop(open);
     device.synchronize(&blocked).expect("no failure");
 }
@@ -156,7 +156,7 @@ fn the_hosts_memory_is_all_of_it() {
         let kib: u64 = text
             .lines()
             .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok())
-            .expect("it is told");
+            .expect("it is reported");
         let budget = broker.stats().pinned_budget_bytes;
         // A container may have less.
         assert!(budget > 0 && budget <= kib * 1024 / 10 * 8 + 1024, "{budget} of {kib} KiB");

@@ -47,7 +47,7 @@ fn a_share_that_changes_in_the_middle_of_a_commit_counts() {
 }
 
 #[test]
-fn a_reserve_that_others_took_is_given_back_by_a_commit() {
+fn a_reserve_that_others_took_is_restored_by_a_commit() {
     const KIB: u64 = 1 << 10;
     let device = device(MIB);
     let broker = Broker::builder(&device).reserve(256 * KIB).build().expect("a broker");
@@ -181,7 +181,7 @@ fn what_was_committed_can_be_forgotten() {
 }
 
 #[test]
-fn what_an_event_cannot_tell_keeps_no_memory() {
+fn an_event_that_fails_keeps_no_memory() {
     let device = device(10 * MIB);
     let (broker, _) = broker(&device);
     let holder = |name: &str| {

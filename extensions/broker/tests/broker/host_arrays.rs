@@ -107,7 +107,7 @@ fn test_host_spill_does_not_wait_for_unrelated_stream() {
     source.write_at(&numbers(50_000), 0).expect("written");
     let mut sink = broker.host_array(200_000).expect("an array");
     let run = plan.execution().upload(squarer.from, &source).download(squarer.to, &mut sink);
-    run.run(|chunk, stream| squarer.work(chunk, stream)).expect("the other is nobody's business");
+    run.run(|chunk, stream| squarer.work(chunk, stream)).expect("the other is independent");
     assert_eq!(behind.is_complete(), Ok(false));
     assert!(broker.stats().peak_staging_bytes <= 64 << 10);
     drop(open);

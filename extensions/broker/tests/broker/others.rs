@@ -161,7 +161,7 @@ fn a_second_process_takes_memory_in_the_middle() {
     let free = || device.memory_info().expect("figures").free_bytes;
     let second = Mutex::new(None);
     let (numbers, mut squares) = (numbers(8_000_000), vec![0; 32_000_000]);
-    let (asked, told) = std::sync::mpsc::channel();
+    let (asked, notified) = std::sync::mpsc::channel();
     // Whether it has all that it wants, or has ended.
     let has_all = &AtomicBool::new(false);
     let report = std::thread::scope(|scope| {
@@ -204,7 +204,7 @@ fn a_second_process_takes_memory_in_the_middle() {
             })
             .expect("a run");
         // The deadline only ends a test that would fail.
-        assert_eq!(told.recv_timeout(Duration::from_secs(90)), Ok(true), "it got all it wanted");
+        assert_eq!(notified.recv_timeout(Duration::from_secs(90)), Ok(true), "it got all it wanted");
         report
     });
     assert!(report.shrinks > 0 && report.chunk_len < before && report.chunks > plan.partition().chunks());

@@ -356,20 +356,23 @@ fn data_that_do_not_go_with_the_arrays_are_refused() {
 }
 
 #[test]
-fn progress_is_told_after_each_chunk() {
+fn progress_is_reported_after_each_chunk() {
     let (broker, _) = broker(&device(200_000));
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
     let plan = broker.commit("default").expect("it fits");
-    let told = Mutex::new(Vec::<Progress>::new());
+    let notified = Mutex::new(Vec::<Progress>::new());
     let (numbers, mut squares) = (numbers(100_000), vec![0; 400_000]);
     plan.execution()
         .upload(squarer.from, &numbers[..])
         .download(squarer.to, &mut squares[..])
-        .on_progress(|progress| told.lock().expect("no panic").push(progress.clone()))
+        .on_progress(|progress| notified.lock().expect("no panic").push(progress.clone()))
         .run(|chunk, stream| squarer.work(chunk, stream))
         .expect("a run");
-    let told = told.into_inner().expect("no panic");
-    let ranges: Vec<_> = told.iter().map(|progress| progress.range.clone()).collect();
+    let notified = notified.into_inner().expect("no panic");
+    let ranges: Vec<_> = notified.iter().map(|progress| progress.range.clone()).collect();
     assert_eq!(ranges, plan.partition().ranges().collect::<Vec<_>>());
-    assert_eq!(told.last().map(|progress| (progress.runs_done, progress.chunks_done)), Some((100_000, 5)));
+    assert_eq!(
+        notified.last().map(|progress| (progress.runs_done, progress.chunks_done)),
+        Some((100_000, 5))
+    );
 }

@@ -48,7 +48,7 @@ fn the_figures_are_the_brokers_own() {
     two.set_share(Share::Fixed(0.5)).expect("a share");
     let _file = broker.host_array_in(12_345, HostBacking::File).expect("an array");
     let _pinned = broker.host_array_in(4096, HostBacking::Pinned).expect("an array");
-    assert!(broker.commit("nobody").is_err());
+    assert!(broker.commit("no group").is_err());
     metrics::with_local_recorder(&recorder, || publish(&broker));
     let series = samples(&handle.render());
     let labels = format!("broker=\"figures\",backend=\"host\",device=\"{}\"", device.id().key);

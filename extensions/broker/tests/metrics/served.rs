@@ -76,7 +76,7 @@ fn pools_and_brokers_are_served_together() {
 
 /// A publisher observes a broker just when its last handle is dropped, and the next one comes.
 #[test]
-fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
+fn a_name_is_free_once_its_owner_dropped_it_also_while_others_publish() {
     const ROUNDS: u64 = 500;
     let (recorder, handle) = recorder();
     let device = HostDevice::new();
@@ -88,7 +88,7 @@ fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
                 for publisher in &publishers {
                     publisher.add(&broker).expect("the broker before has ended");
                 }
-                broker.commit("nobody").expect_err("nothing is queued");
+                broker.commit("no group").expect_err("nothing is queued");
             }
         });
         while !owner.is_finished() {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_what_nobody_has_are_no_harm() {
+    fn no_sizes_and_unknown_sizes_are_no_harm() {
         let mut demand = Demand::new();
         assert!(choose(&demand, 64, LIMITS).is_empty());
         for size in [0, u64::MAX, (15 << 60) + 1, 15 << 60, 1 << 63] {

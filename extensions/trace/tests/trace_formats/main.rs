@@ -185,7 +185,7 @@ impl Read for Again {
 }
 
 #[test]
-fn gzip_and_names_of_files_tell_what_is_compressed() {
+fn gzip_and_names_of_files_determine_compression() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = Import::new().parse(SNAPSHOT).expect("a snapshot");
     for format in FORMATS {

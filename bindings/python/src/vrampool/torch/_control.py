@@ -64,7 +64,7 @@ def get_per_process_memory_fraction(device: object = None) -> float:
 
 
 def _wait_for_torch(device: object) -> None:
-    """Waits for all work of PyTorch's on a device: its own allocator has streams that vrampool is not told of."""
+    """Waits for all work of PyTorch's on a device: its own allocator has streams that vrampool does not know."""
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         refuse_in_capture(torch)
         torch.cuda.synchronize(device_index(device))

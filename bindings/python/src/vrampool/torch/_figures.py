@@ -28,7 +28,7 @@ def _has_gpu() -> bool:
 def memory_stats(device: object = None) -> dict[str, int]:
     """Statistics of a device's pool under PyTorch's keys, and all of vrampool's as `vrampool.<name>`.
 
-    All are 0 for a device whose memory nobody asked for yet: asking opens no device. Without a GPU the dict is empty, as PyTorch's.
+    All are 0 for a device without requests so far: the call opens no device. Without a GPU the dict is empty, as PyTorch's.
 
     `allocated_bytes`, `active_bytes`: live, rounded to classes; `requested_bytes`: live, as asked for; `reserved_bytes`:
     taken from the device; `inactive_split_bytes`: in pages that live blocks are in, so that the device cannot have them.

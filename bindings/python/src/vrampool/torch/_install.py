@@ -74,7 +74,7 @@ def _check_throws(torch: ModuleType) -> None:
     """
     if not LIBRARY.plain["torch_throws"]():
         raise UnavailableError(
-            f"PyTorch {torch.__version__} cannot be told of an out-of-memory here: its libc10 was not found, or has the C++ ABI from before "
+            f"PyTorch {torch.__version__} cannot receive an out-of-memory error here: its libc10 was not found, or has the C++ ABI from before "
             "2.7 (PyPI's wheels up to 2.6). Use PyTorch 2.7 or later, a build with torch.compiled_with_cxx11_abi(), or "
             "vrampool.torch.mem_pool()"
         )
@@ -83,7 +83,7 @@ def _check_throws(torch: ModuleType) -> None:
 def allocator() -> Any:
     """A `torch.cuda.memory.CUDAPluggableAllocator` of vrampool's with all hooks that PyTorch has: what `install` installs.
 
-    Raises: `UnavailableError` where PyTorch cannot be told of an out-of-memory (see `install`).
+    Raises: `UnavailableError` where PyTorch cannot receive an out-of-memory error (see `install`).
     """
     _check_throws(pytorch())
     return _pluggable("vrampool_torch_alloc")

@@ -14,7 +14,7 @@ _LARGEST_SMALL = 2 << 20
 
 
 def snapshot(device: object = None) -> dict[str, Any]:
-    """The memory of the pools of all devices that have one, or of one device's, as `torch.cuda.memory._snapshot()` tells of
+    """The memory of the pools of all devices that have one, or of one device's, as `torch.cuda.memory._snapshot()` describes
     PyTorch's own.
 
     `segments` are runs of addresses with memory behind them, and their blocks cover them. `device_traces` are empty:
@@ -58,7 +58,7 @@ def _segment(segment: dict[str, Any], device: int) -> dict[str, Any]:
         "allocated_size": size,
         "active_size": size,
         "requested_size": sum(block["requested_size"] for block in active),
-        # Segments are nobody's; where all blocks are of one stream it is named.
+        # Segments have no stream; where all blocks are of one stream it is named.
         "stream": streams.pop() if len(streams) == 1 else 0,
         "segment_type": "small" if segment["bytes"] <= _LARGEST_SMALL else "large",
         "segment_pool_id": (0, 0),
