@@ -17,37 +17,19 @@ const MAX_CACHED: u64 = 300 * KIB;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate {
-        pool: usize,
-        bytes: u64,
-        stream: usize,
-    },
-    /// Out and back at once.
-    Pair {
-        pool: usize,
-        bytes: u64,
-    },
-    /// On a stream of another device.
-    Foreign {
-        pool: usize,
-    },
+    Allocate { pool: usize, bytes: u64, stream: usize },
+    // Out and back at once.
+    Pair { pool: usize, bytes: u64 },
+    // On a stream of another device.
+    Foreign { pool: usize },
     Drop(usize),
     HandOver(usize),
     TakeOver,
-    Trim {
-        pool: usize,
-        to: u64,
-    },
-    ResetPeaks {
-        pool: usize,
-    },
-    Look {
-        pool: usize,
-    },
-    /// For all threads: requests fail from now on.
-    Close {
-        pool: usize,
-    },
+    Trim { pool: usize, to: u64 },
+    ResetPeaks { pool: usize },
+    Look { pool: usize },
+    // For all threads: requests fail from now on.
+    Close { pool: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {

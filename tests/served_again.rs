@@ -25,15 +25,9 @@ fn sequences() -> u64 {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Allocate {
-        bytes: u64,
-        stream: usize,
-    },
-    /// Frees one of the live buffers, after it was used on another stream if one is set.
-    Free {
-        which: usize,
-        user: Option<usize>,
-    },
+    Allocate { bytes: u64, stream: usize },
+    // Frees one of the live buffers, after it was used on another stream if one is set.
+    Free { which: usize, user: Option<usize> },
 }
 
 /// Draws the sizes of a sequence, in units of a quarter of a page.

@@ -12,29 +12,17 @@ use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
 #[derive(Debug, Clone)]
 pub(super) enum Operation {
-    /// Allocate so many bytes on one of the streams.
-    Allocate {
-        bytes: u64,
-        stream: usize,
-    },
-    /// Drop one of this thread's buffers.
-    Drop {
-        which: usize,
-    },
-    /// Hand one of this thread's buffers to the next thread that takes one.
-    HandOver {
-        which: usize,
-    },
-    /// Take a buffer that another thread handed over, and drop it.
+    // Allocate so many bytes on one of the streams.
+    Allocate { bytes: u64, stream: usize },
+    // Drop one of this thread's buffers.
+    Drop { which: usize },
+    // Hand one of this thread's buffers to the next thread that takes one.
+    HandOver { which: usize },
+    // Take a buffer that another thread handed over, and drop it.
     TakeOver,
-    /// Use one of this thread's buffers on a stream.
-    Use {
-        which: usize,
-        stream: usize,
-    },
-    Trim {
-        to: u64,
-    },
+    // Use one of this thread's buffers on a stream.
+    Use { which: usize, stream: usize },
+    Trim { to: u64 },
 }
 
 pub(super) fn bytes() -> impl Strategy<Value = u64> {

@@ -7,32 +7,14 @@ use vrampool::{Backend, BackendError, Buffer, Error, Pool, Shortage, SizeClasses
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate {
-        of: usize,
-        bytes: u64,
-        /// Whether the device refuses all memory meanwhile.
-        is_refused: bool,
-    },
+    // `is_refused`: whether the device refuses all memory meanwhile.
+    Allocate { of: usize, bytes: u64, is_refused: bool },
     Drop(usize),
-    Trim {
-        of: usize,
-        to: u64,
-    },
-    SetShare {
-        of: usize,
-        bytes: u64,
-    },
-    SetLimit {
-        of: usize,
-        bytes: Option<u64>,
-    },
-    /// Drops a pool without children, and makes a new one below another.
-    Replace {
-        of: usize,
-        below: usize,
-        limit: Option<u64>,
-        is_private: bool,
-    },
+    Trim { of: usize, to: u64 },
+    SetShare { of: usize, bytes: u64 },
+    SetLimit { of: usize, bytes: Option<u64> },
+    // Drops a pool without children, and makes a new one below another.
+    Replace { of: usize, below: usize, limit: Option<u64>, is_private: bool },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -19,56 +19,23 @@ const LEAST_LIMIT: u64 = 8 * PAGE;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate {
-        pages: u64,
-        stream: usize,
-        small: bool,
-    },
-    Read {
-        which: usize,
-        stream: usize,
-        record: bool,
-    },
-    Write {
-        which: usize,
-        stream: usize,
-    },
-    Resize {
-        which: usize,
-        pages: u64,
-        stream: usize,
-    },
-    Free {
-        which: usize,
-    },
-    /// The device refuses events, or to ask for them.
-    FreeBadly {
-        which: usize,
-    },
-    Stall {
-        stream: usize,
-    },
-    End {
-        stream: usize,
-    },
-    Release {
-        spare: u64,
-    },
+    Allocate { pages: u64, stream: usize, small: bool },
+    Read { which: usize, stream: usize, record: bool },
+    Write { which: usize, stream: usize },
+    Resize { which: usize, pages: u64, stream: usize },
+    Free { which: usize },
+    // The device refuses events, or to ask for them.
+    FreeBadly { which: usize },
+    Stall { stream: usize },
+    End { stream: usize },
+    Release { spare: u64 },
     Decay,
-    Limit {
-        pages: u64,
-    },
-    Detach {
-        then: usize,
-    },
+    Limit { pages: u64 },
+    Detach { then: usize },
     Reset,
-    Compact {
-        stream: usize,
-    },
+    Compact { stream: usize },
     Look,
-    Fail {
-        call: usize,
-    },
+    Fail { call: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {

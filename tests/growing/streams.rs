@@ -140,30 +140,14 @@ fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate {
-        pages: u64,
-        stream: usize,
-    },
-    Read {
-        which: usize,
-        stream: usize,
-    },
-    /// A read whose order is the program's own.
-    Record {
-        which: usize,
-        stream: usize,
-    },
-    Write {
-        which: usize,
-        stream: usize,
-    },
-    Free {
-        which: usize,
-    },
-    /// All that is under way ends, on one stream at least.
-    End {
-        stream: usize,
-    },
+    Allocate { pages: u64, stream: usize },
+    Read { which: usize, stream: usize },
+    // A read whose order is the program's own.
+    Record { which: usize, stream: usize },
+    Write { which: usize, stream: usize },
+    Free { which: usize },
+    // All that is under way ends, on one stream at least.
+    End { stream: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {

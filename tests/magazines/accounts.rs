@@ -8,22 +8,16 @@ use vrampool::{Backend, Buffer, Pool};
 /// The operations of a thread on several pools in turn.
 #[derive(Debug, Clone)]
 enum Turn {
-    Allocate {
-        pool: usize,
-        bytes: u64,
-    },
-    /// Out and back at once.
-    Pair {
-        pool: usize,
-        bytes: u64,
-    },
+    Allocate { pool: usize, bytes: u64 },
+    // Out and back at once.
+    Pair { pool: usize, bytes: u64 },
     Drop(usize),
     Trim(usize),
-    /// No handle is left; another pool in its place.
+    // No handle is left; another pool in its place.
     Replace(usize),
-    /// Another thread drops it, and ends.
+    // Another thread drops it, and ends.
     DropElsewhere(usize),
-    /// The statistics are as the table says.
+    // The statistics are as the table says.
     Look(usize),
 }
 

@@ -15,19 +15,11 @@ const NAMES: [&str; 2] = ["one", "two"];
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate {
-        pool: usize,
-        bytes: u64,
-        stream: usize,
-    },
+    Allocate { pool: usize, bytes: u64, stream: usize },
     Drop(usize),
     Trim(usize),
-    /// No handle is left; the next of its name has another source.
-    Replace {
-        pool: usize,
-        source: usize,
-        is_published_before: bool,
-    },
+    // No handle is left; the next of its name has another source.
+    Replace { pool: usize, source: usize, is_published_before: bool },
     Publish,
 }
 

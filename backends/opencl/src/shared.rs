@@ -30,12 +30,10 @@ pub(crate) struct DeviceCore {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedMemory {
     None,
-    /// Memory that the host has mapped at the moment.
+    // Memory that the host has mapped at the moment.
     Coarse,
-    /// Whole allocations.
-    Fine {
-        atomics: bool,
-    },
+    // Whole allocations.
+    Fine { atomics: bool },
 }
 
 impl DeviceCore {

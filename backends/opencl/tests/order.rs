@@ -12,9 +12,9 @@ use programs::Programs;
 use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, Capabilities, Event, Memory, OpenClDevice, OpenClMemory, OpenClStream, Placement, QueueOrder,
-    Region, RegionMut, Stream, list,
+    Region, Stream, list,
 };
-use vrampool_test_support::require;
+use vrampool_test_support::{copy, fill, read, require};
 
 const BYTES: u64 = 64 * 1024;
 
@@ -32,20 +32,6 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn memory(device: &OpenClDevice) -> OpenClMemory {
     device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
-}
-
-fn fill(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory, value: u8) {
-    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
-}
-
-fn copy(device: &OpenClDevice, stream: &OpenClStream, from: &OpenClMemory, to: &OpenClMemory) {
-    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
-}
-
-fn read(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory) -> Vec<u8> {
-    let mut bytes = vec![0; memory.len() as usize];
-    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
-    bytes
 }
 
 /// A generator of numbers, so that a round that fails can be had again.

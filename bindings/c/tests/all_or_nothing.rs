@@ -10,10 +10,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use vrampool_c::boundary::{Out, Text};
-use vrampool_c::{
-    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_get_limit, vrampool_get_stats, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
-};
+use vrampool_c::*;
 
 const MIB: u64 = 1 << 20;
 

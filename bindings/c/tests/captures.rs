@@ -7,13 +7,7 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_c::boundary::{Out, Text};
-use vrampool_c::{
-    CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_clear_error, vrampool_get_stats,
-    vrampool_last_error_code, vrampool_sleep, vrampool_stream_create, vrampool_torch_alloc,
-    vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
-    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_record_stream, vrampool_torch_release_pool,
-    vrampool_torch_shutdown, vrampool_trim,
-};
+use vrampool_c::*;
 
 const MIB: usize = 1 << 20;
 

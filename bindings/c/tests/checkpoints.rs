@@ -7,12 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_c::boundary::{Numbers, Out, Text};
-use vrampool_c::{
-    CppFunction, MempoolId, Span, Status, last_error_text, vrampool_free_at, vrampool_torch_alloc_or_null,
-    vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
-    vrampool_torch_pool_create, vrampool_torch_pool_restore, vrampool_torch_pool_use_on_oom,
-    vrampool_torch_pool_uses, vrampool_torch_release_pool, vrampool_torch_shutdown, vrampool_torch_visit,
-};
+use vrampool_c::*;
 
 const MIB: usize = 1 << 20;
 const ID: MempoolId = MempoolId { first: 0, second: 9 };

@@ -10,11 +10,7 @@ use std::ptr;
 use std::sync::Barrier;
 use std::sync::mpsc;
 use vrampool_c::boundary::Out;
-use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_destroy, vrampool_free, vrampool_free_sized,
-    vrampool_last_error_code, vrampool_record_stream, vrampool_stream_create, vrampool_stream_destroy,
-    vrampool_trim,
-};
+use vrampool_c::*;
 
 fn allocate(pool: u64, bytes: u64, stream: usize) -> Result<u64, Status> {
     let mut address = ptr::null_mut();

@@ -7,14 +7,7 @@ use calls::{allocate, free, ok};
 use std::ffi::CString;
 use std::process::Command;
 use vrampool_c::boundary::Out;
-use vrampool_c::{
-    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_get_limit,
-    vrampool_get_stats, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
-};
-use vrampool_c::{
-    vrampool_file_write, vrampool_trace_convert, vrampool_trace_free, vrampool_trace_load,
-    vrampool_trace_save,
-};
+use vrampool_c::*;
 
 const MIB: u64 = 1 << 20;
 /// Whether this is the process with the limit.

@@ -7,10 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use vrampool_c::boundary::{Given, Out, Place, Text, Texts};
 use vrampool_c::ready::{self, Freed};
-use vrampool_c::{
-    Status, vrampool_destroy, vrampool_drop_at, vrampool_free, vrampool_free_at, vrampool_sleep,
-    vrampool_tag_begin, vrampool_tag_create, vrampool_tag_end, vrampool_wake,
-};
+use vrampool_c::*;
 
 mod calls;
 use calls::{allocate, free, ok, pool, stats};

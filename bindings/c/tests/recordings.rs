@@ -12,11 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::{fs, iter, ptr, thread};
 use vrampool_c::boundary::{Bytes, Out, Text};
-use vrampool_c::{
-    Status, last_error_text, vrampool_destroy, vrampool_file_write, vrampool_record_look,
-    vrampool_record_start, vrampool_record_stop, vrampool_trace_free, vrampool_trace_load,
-    vrampool_trace_save,
-};
+use vrampool_c::*;
 use vrampool_trace::{Op, Trace};
 
 const POOLS: usize = 2;

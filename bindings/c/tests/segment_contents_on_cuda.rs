@@ -10,12 +10,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use vrampool_c::boundary::{Numbers, Out};
-use vrampool_c::{
-    Status, last_error_text, vrampool_segment_alloc, vrampool_segment_callbacks,
-    vrampool_segment_create_and_map, vrampool_segment_free, vrampool_segment_saved,
-    vrampool_segment_unmap_and_release, vrampool_segments_forget, vrampool_segments_restore,
-    vrampool_segments_save,
-};
+use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
 
 /// Bytes of a segment.

@@ -11,11 +11,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use vrampool_c::{
-    Status, last_error_text, vrampool_clear_error, vrampool_last_error_code, vrampool_segment_alloc,
-    vrampool_segment_callbacks, vrampool_segment_create_and_map, vrampool_segment_free,
-    vrampool_segment_unmap_and_release,
-};
+use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
 
 const OPTIONS: &CStr = c"device=cuda:0; source=virtual";

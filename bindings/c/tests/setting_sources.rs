@@ -13,10 +13,7 @@ use vrampool::host::HostDevice;
 use vrampool::settings::Setting;
 use vrampool::{Error, Pool, PoolBuilder, Settings, Source, internal};
 use vrampool_c::boundary::Out;
-use vrampool_c::{
-    Status, keys, last_error_text, vrampool_create, vrampool_destroy, vrampool_snapshot,
-    vrampool_string_free, vrampool_tag_begin, vrampool_tag_end,
-};
+use vrampool_c::*;
 use vrampool_test_support::setting_texts;
 
 const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/tests/setting_sources.json");

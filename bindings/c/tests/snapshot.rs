@@ -9,11 +9,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use vrampool_c::boundary::Out;
 use vrampool_c::boundary::{Text, Texts};
-use vrampool_c::{
-    Status, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free, vrampool_get_stats_json,
-    vrampool_sleep_tags, vrampool_snapshot, vrampool_string_free, vrampool_tag_begin, vrampool_tag_end,
-    vrampool_wake,
-};
+use vrampool_c::*;
 
 /// Text of the library's, which is freed.
 fn read(text: *mut c_char) -> Value {

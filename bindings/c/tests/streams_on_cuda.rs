@@ -14,10 +14,7 @@ use std::ptr;
 use std::sync::mpsc::channel;
 use std::thread;
 use vrampool_c::boundary::Out;
-use vrampool_c::{
-    last_error_text, vrampool_allocate, vrampool_free, vrampool_record_stream, vrampool_stream_retire,
-    vrampool_torch_alloc, vrampool_torch_free, vrampool_torch_record_stream,
-};
+use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
 
 const OPTIONS: [&CStr; 2] =

@@ -2,14 +2,11 @@
 
 mod calls;
 
-use calls::ok;
+use calls::{allocate, free, ok, pool};
 use std::ffi::CString;
 use std::ptr;
 use vrampool_c::boundary::Out;
-use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_tag_begin, vrampool_tag_end, vrampool_trim,
-};
+use vrampool_c::{vrampool_destroy, vrampool_tag_begin, vrampool_tag_end, vrampool_trim};
 
 const TAGS: u64 = 100;
 
@@ -29,18 +26,13 @@ fn use_the_heap() {
 
 #[test]
 fn a_tag_costs_little() {
-    let mut pool = 0;
-    let options = c"device=host; host_capacity=1GiB; source=virtual; limit=512MiB";
-    ok(vrampool_create(options.into(), Out::from(&mut pool)));
+    let pool = pool(c"device=host; host_capacity=1GiB; source=virtual; limit=512MiB");
     use_the_heap();
     let before = kibibytes_of_process();
     for tag in 0..TAGS {
         let tag = CString::new(format!("tag {tag}")).expect("no 0");
         ok(vrampool_tag_begin(pool, tag.as_c_str().into()));
-        let mut block = ptr::null_mut();
-        let allocated = vrampool_allocate(pool, 1000, ptr::null_mut(), Out::from(&mut block));
-        ok(allocated);
-        ok(vrampool_free(pool, block, ptr::null_mut()));
+        free(allocate(pool, 1000, ptr::null_mut()));
         ok(vrampool_tag_end(pool));
     }
     ok(vrampool_trim(pool, 0, Out::null()));

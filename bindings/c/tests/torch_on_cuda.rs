@@ -11,12 +11,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::mpsc;
 use vrampool_c::boundary::{Out, Text};
-use vrampool_c::{
-    CppFunction, MempoolId, Stats, last_error_text, vrampool_create, vrampool_destroy, vrampool_get_stats,
-    vrampool_stream_destroy, vrampool_torch_alloc, vrampool_torch_begin_allocate_to_pool,
-    vrampool_torch_end_allocate_to_pool, vrampool_torch_free, vrampool_torch_record_stream,
-    vrampool_torch_release_pool, vrampool_torch_shutdown, vrampool_trim,
-};
+use vrampool_c::*;
 
 const OPTIONS: [&CStr; 2] =
     [c"device=cuda:0; limit=32MiB; source=virtual", c"device=cuda:0; limit=32MiB; source=direct"];

@@ -19,32 +19,13 @@ type Stream = <HostDevice as Backend>::Stream;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate {
-        thread: usize,
-        bytes: u64,
-        stream: usize,
-        how: u8,
-    },
-    Free {
-        thread: usize,
-        which: usize,
-    },
-    Use {
-        which: usize,
-        stream: usize,
-        how: u8,
-    },
-    Trim {
-        thread: usize,
-        mebibytes: u64,
-    },
-    ResetPeaks {
-        thread: usize,
-    },
-    /// The thread ends, and another comes.
-    End {
-        thread: usize,
-    },
+    Allocate { thread: usize, bytes: u64, stream: usize, how: u8 },
+    Free { thread: usize, which: usize },
+    Use { which: usize, stream: usize, how: u8 },
+    Trim { thread: usize, mebibytes: u64 },
+    ResetPeaks { thread: usize },
+    // The thread ends, and another comes.
+    End { thread: usize },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

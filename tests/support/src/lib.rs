@@ -9,7 +9,8 @@
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
 //! - [`ask_at_each_record`] runs work beside a logger that asks for figures.
-//! - [`every_kind_is_filled_copied_and_read`] and the next one are tests of memory that several backends have.
+//! - [`fill`], [`copy`] and [`read`] access whole memories; [`every_kind_is_filled_copied_and_read`] and the next one are
+//!   tests of memory that several backends have.
 //! - [`samples`] reads metrics as Prometheus does, [`assert_metrics_together`] checks their order.
 //! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
 //! - [`setting_texts`] has values of each setting of a pool.
@@ -36,7 +37,9 @@ pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends, while_
 pub use count::Count;
 pub use exposition::{assert_metrics_together, samples};
 pub use logging::ask_at_each_record;
-pub use memory::{every_kind_is_filled_copied_and_read, memory_is_allocated_and_dropped_on_many_threads};
+pub use memory::{
+    copy, every_kind_is_filled_copied_and_read, fill, memory_is_allocated_and_dropped_on_many_threads, read,
+};
 pub use pattern::pattern;
 #[cfg(target_os = "linux")]
 pub use programs::interrupted;

@@ -4,11 +4,18 @@ use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut,
 };
 
-fn fill<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory, value: u8) {
+/// Fills all of a memory.
+pub fn fill<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory, value: u8) {
     device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
 }
 
-fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> Vec<u8> {
+/// Copies all of a memory to another one.
+pub fn copy<B: Backend>(device: &B, stream: &B::Stream, from: &B::Memory, to: &B::Memory) {
+    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
+}
+
+/// Reads all of a memory.
+pub fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> Vec<u8> {
     let mut bytes = vec![0; memory.len() as usize];
     device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
     bytes

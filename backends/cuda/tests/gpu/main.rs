@@ -12,8 +12,8 @@ mod views;
 mod virtual_memory;
 
 use vrampool_backend::AllocationRequest;
-use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Placement, Region, RegionMut};
-use vrampool_test_support::require;
+use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Placement};
+use vrampool_test_support::{copy, fill, read, require};
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
@@ -25,18 +25,4 @@ fn first_device() -> Option<CudaDevice> {
 
 fn memory(device: &CudaDevice) -> CudaMemory {
     device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
-}
-
-fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8) {
-    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
-}
-
-fn copy(device: &CudaDevice, stream: &CudaStream, from: &CudaMemory, to: &CudaMemory) {
-    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
-}
-
-fn read(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory) -> Vec<u8> {
-    let mut bytes = vec![0; vrampool_cuda::Memory::len(memory) as usize];
-    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
-    bytes
 }

@@ -12,10 +12,8 @@ mod test_kernels;
 mod views;
 
 use vrampool_backend::AllocationRequest;
-use vrampool_opencl::{
-    Backend, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut, list,
-};
-use vrampool_test_support::require;
+use vrampool_opencl::{Backend, OpenClDevice, OpenClMemory, Placement, list};
+use vrampool_test_support::{copy, fill, read, require};
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
@@ -28,20 +26,6 @@ fn all_devices() -> Vec<OpenClDevice> {
 
 fn memory(device: &OpenClDevice) -> OpenClMemory {
     device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
-}
-
-fn fill(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory, value: u8) {
-    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
-}
-
-fn copy(device: &OpenClDevice, stream: &OpenClStream, from: &OpenClMemory, to: &OpenClMemory) {
-    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
-}
-
-fn read(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory) -> Vec<u8> {
-    let mut bytes = vec![0; vrampool_opencl::Memory::len(memory) as usize];
-    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
-    bytes
 }
 
 /// Waits until what was dropped is free: all work is done.

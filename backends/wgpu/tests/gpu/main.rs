@@ -14,11 +14,8 @@ mod views;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::AllocationRequest;
-use vrampool_test_support::{require, skipped};
-use vrampool_wgpu::{
-    Backend, Capabilities, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
-    WgpuStream, wgpu,
-};
+use vrampool_test_support::{copy, fill, read, require, skipped};
+use vrampool_wgpu::{Backend, Capabilities, Memory, MemoryKind, Placement, WgpuDevice, WgpuMemory, wgpu};
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
@@ -30,20 +27,6 @@ fn first_device() -> Option<WgpuDevice> {
 
 fn memory(device: &WgpuDevice) -> WgpuMemory {
     device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
-}
-
-fn fill(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory, value: u8) {
-    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
-}
-
-fn copy(device: &WgpuDevice, stream: &WgpuStream, from: &WgpuMemory, to: &WgpuMemory) {
-    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
-}
-
-fn read(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory) -> Vec<u8> {
-    let mut bytes = vec![0; memory.len() as usize];
-    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
-    bytes
 }
 
 fn of_usages(placement: Placement, usages: wgpu::BufferUsages) -> MemoryKind {

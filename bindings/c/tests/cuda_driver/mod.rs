@@ -7,9 +7,7 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use vrampool_c::boundary::{Out, Text};
-use vrampool_c::{
-    Status, last_error_text, vrampool_torch_configure, vrampool_torch_pool, vrampool_torch_shutdown,
-};
+use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
 
 pub(crate) const BYTES: usize = 256 << 10;

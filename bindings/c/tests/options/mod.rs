@@ -3,10 +3,7 @@
 
 use std::ffi::CString;
 use vrampool_c::boundary::Out;
-use vrampool_c::{
-    Stats, Status, last_error_text, vrampool_create, vrampool_destroy, vrampool_get_stats,
-    vrampool_last_error_code,
-};
+use vrampool_c::*;
 
 /// A device of its own, whatever the text says before.
 const DEVICE: &str = "\ndevice=host;host_capacity=1MiB";

@@ -19,22 +19,15 @@ struct Request {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// How long the first one with a deadline has waited, in quarters of a turn.
+    // How long the first one with a deadline has waited, in quarters of a turn.
     Turn(u32),
-    Add {
-        has_deadline: bool,
-    },
+    Add { has_deadline: bool },
     Remove(usize),
     Set(usize, u64, usize),
     Sleep(usize),
     Wake(usize),
-    /// Charged and idle bytes, and those that are being released.
-    Release {
-        charged: u64,
-        idle: u64,
-        released: u64,
-        is_closed: bool,
-    },
+    // Charged and idle bytes, and those that are being released.
+    Release { charged: u64, idle: u64, released: u64, is_closed: bool },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -16,14 +16,7 @@ pub(crate) struct Event {
 #[derive(Debug, Clone)]
 pub(crate) enum State {
     Never,
-    Recorded {
-        point: Point,
-        clock: Arc<Clock>,
-        stamp: Arc<OnceLock<Instant>>,
-    },
-    /// In a capture, behind these nodes.
-    Captured {
-        capture: u64,
-        nodes: Vec<usize>,
-    },
+    Recorded { point: Point, clock: Arc<Clock>, stamp: Arc<OnceLock<Instant>> },
+    // In a capture, behind these nodes.
+    Captured { capture: u64, nodes: Vec<usize> },
 }

@@ -9,13 +9,11 @@ use std::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The context's default stream.
+    // The context's default stream.
     Legacy,
     PerThread(ThreadId),
-    /// Made by the program. A blocking one is ordered with the default stream.
-    Created {
-        blocking: bool,
-    },
+    // Made by the program. A blocking one is ordered with the default stream.
+    Created { blocking: bool },
 }
 
 /// One operation of a stream.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The work of one operation. Addresses are the program's.
 #[derive(Clone)]
 pub(crate) enum Work {
-    /// A point in the stream: an event, a wait.
+    // A point in the stream: an event, a wait.
     Nothing,
     Fill {
         address: u64,
@@ -23,7 +23,7 @@ pub(crate) enum Work {
         to_host: bool,
         from_host: bool,
     },
-    /// A copy from memory that the driver has already read.
+    // A copy from memory that the driver has already read.
     Upload {
         to: u64,
         bytes: Arc<Vec<u8>>,
@@ -41,7 +41,7 @@ pub(crate) enum Work {
         stream: usize,
         argument: usize,
     },
-    /// Memory that begins, or ends, its life in the order of the stream.
+    // Memory that begins, or ends, its life in the order of the stream.
     Mark {
         address: u64,
         bytes: u64,
