@@ -81,7 +81,7 @@ fn the_environment_bounds_all_tags_together() {
     ok(vrampool_get_stats(pool, Out::from(&mut stats)));
     assert_eq!((served.len(), limit, stats.limit_bytes), (1, 32 * MIB, 32 * MIB));
     assert_eq!((stats.failed_by_limit, stats.failed_by_fragmentation), (4, 0));
-    served.into_iter().for_each(|address| free(address));
+    served.into_iter().for_each(free);
     ok(vrampool_destroy(pool));
 }
 
@@ -112,12 +112,8 @@ fn a_hostile_pickle_is_an_error_where_memory_is_short() {
         assert!(file.len() < 200_000, "{} bytes", file.len());
         std::fs::write(&path, file).expect("a file");
         let mut trace = 0;
-        let status = vrampool_trace_load(
-            name.as_c_str().into(),
-            vrampool_c::boundary::Text::null(),
-            -1,
-            Out::from(&mut trace),
-        );
+        let status =
+            vrampool_trace_load(name.as_c_str().into(), boundary::Text::null(), -1, Out::from(&mut trace));
         assert!(![Status::OK, Status::INTERNAL].contains(&status), "{}", last_error_text());
         assert!(!last_error_text().is_empty());
     }

@@ -44,33 +44,6 @@ fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8
     device.synchronize(stream).expect("a wait");
 }
 
-fn comes_back(kind: ShareableKind) {
-    let Some((device, bytes)) = device(kind) else { return };
-    let stream = device.create_stream().expect("a stream");
-    let physical =
-        device.create_shareable(&AllocationRequest::new(bytes, self::kind()), kind).expect("memory");
-    let here = mapped(&device, &physical);
-    fill(&device, &stream, &here, 4);
-    let handle = device.export(&physical).expect("a handle");
-    let there = mapped(&device, &device.import(handle, bytes).expect("the same memory"));
-    assert!(all(&device, &stream, &there, 0, bytes, 4));
-    fill(&device, &stream, &there, 5);
-    assert!(all(&device, &stream, &here, 0, bytes, 5));
-    // Each keeps it alone.
-    drop((here, physical));
-    assert!(all(&device, &stream, &there, 0, bytes, 5));
-}
-
-#[test]
-fn memory_leaves_as_a_file_descriptor_and_comes_back() {
-    comes_back(ShareableKind::FileDescriptor);
-}
-
-#[test]
-fn memory_leaves_as_a_fabric_handle_and_comes_back() {
-    comes_back(ShareableKind::Fabric);
-}
-
 #[test]
 fn another_program_reads_and_writes_it() {
     let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };

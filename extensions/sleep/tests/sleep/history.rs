@@ -1,6 +1,5 @@
 //! Random histories against a naive twin that keeps what each block holds.
 
-use crate::setup::Tags;
 use crate::{MIB, Setup, address, discrete, finish, integrated};
 use proptest::prelude::*;
 use vrampool::arena::ArenaBuffer;
@@ -117,110 +116,5 @@ proptest! {
 fn finish_releases(setup: &Setup, is_asleep: bool) {
     if !is_asleep {
         finish(&setup.sleep);
-    }
-}
-
-const TAGS: [&str; 3] = ["weights", "kv_cache", "default"];
-
-#[derive(Debug, Clone)]
-enum TagStep {
-    Allocate(usize, u64),
-    Write(prop::sample::Index),
-    Free(prop::sample::Index),
-    /// Keeps the tags of this mask.
-    Sleep(usize),
-    Discard(usize),
-    Wake(usize),
-}
-
-fn tag_step() -> impl Strategy<Value = TagStep> {
-    prop_oneof![
-        5 => (0..3usize, prop_oneof![1..4096u64, 1..3 * MIB]).prop_map(|(tag, bytes)| TagStep::Allocate(tag, bytes)),
-        2 => any::<prop::sample::Index>().prop_map(TagStep::Write),
-        2 => any::<prop::sample::Index>().prop_map(TagStep::Free),
-        2 => (0..8usize).prop_map(TagStep::Sleep),
-        1 => (0..8usize).prop_map(TagStep::Discard),
-        4 => (0..8usize).prop_map(TagStep::Wake),
-    ]
-}
-
-fn masked(mask: usize) -> Vec<&'static str> {
-    (0..3).filter(|tag| mask >> tag & 1 == 1).map(|tag| TAGS[tag]).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 24 } else { 200 }))]
-    /// The twin knows which tags are asleep, and what each block holds.
-    #[test]
-    fn tags_are_as_a_twin_has_them(steps in prop::collection::vec(tag_step(), 1..50)) {
-        let tags = Tags::with(integrated(), &TAGS, Offload::Pageable, |builder| builder.limit(48 * MIB));
-        let before = tags.free();
-        let mut blocks: Vec<(usize, crate::setup::Block, Option<u64>)> = Vec::new();
-        let (mut asleep, mut seeds) = ([false; 3], 0);
-        for step in steps {
-            match step {
-                TagStep::Allocate(tag, bytes) => match tags.all[tag].pool.allocate(bytes, &tags.stream) {
-                    Ok(mut block) => {
-                        prop_assert!(!asleep[tag]);
-                        seeds += 1;
-                        block.write(&crate::pattern(seeds, bytes), &tags.stream).expect("awake");
-                        blocks.push((tag, block, Some(seeds)));
-                    }
-                    Err(error) => prop_assert!(asleep[tag] || error.is_out_of_memory(), "{}", error),
-                },
-                TagStep::Write(index) if !blocks.is_empty() => {
-                    let place = index.index(blocks.len());
-                    let (tag, block, seed) = &mut blocks[place];
-                    seeds += 1;
-                    let written = block.write(&crate::pattern(seeds, block.len()), &tags.stream);
-                    prop_assert_eq!(written.is_err(), asleep[*tag]);
-                    if !asleep[*tag] {
-                        *seed = Some(seeds);
-                    }
-                }
-                TagStep::Free(index) if !blocks.is_empty() => {
-                    drop(blocks.swap_remove(index.index(blocks.len())));
-                }
-                TagStep::Sleep(mask) => {
-                    let _ = tags.sleep(&masked(mask)).expect("no fault");
-                    for (tag, _, seed) in &mut blocks {
-                        if !asleep[*tag] && mask >> *tag & 1 == 0 {
-                            *seed = None;
-                        }
-                    }
-                    asleep = [true; 3];
-                }
-                TagStep::Discard(mask) => {
-                    let _ = tags.discard(&masked(mask)).expect("no fault");
-                    for (tag, _, seed) in &mut blocks {
-                        if !asleep[*tag] && mask >> *tag & 1 == 1 {
-                            *seed = None;
-                        }
-                    }
-                    (0..3).for_each(|tag| asleep[tag] |= mask >> tag & 1 == 1);
-                }
-                TagStep::Wake(mask) => {
-                    match tags.wake(&masked(mask)) {
-                        Ok(_) => (0..3).for_each(|tag| asleep[tag] &= mask >> tag & 1 == 0),
-                        Err(error) => prop_assert!(error.is_out_of_memory(), "{}", error),
-                    }
-                }
-                TagStep::Write(_) | TagStep::Free(_) => {}
-            }
-            for (tag, block, seed) in &blocks {
-                prop_assert_eq!(tags.all[*tag].arena.state() == SleepState::Asleep, asleep[*tag]);
-                if let (false, Some(seed)) = (asleep[*tag], seed) {
-                    prop_assert!(tags.holds(block, *seed));
-                }
-            }
-            tags.finish();
-            let (mapped, taken) = (tags.pool.stats().reserved_bytes, before - tags.free());
-            prop_assert!(taken == mapped && mapped <= 48 * MIB, "{} bytes are taken, {} mapped", taken, mapped);
-        }
-        drop(blocks);
-        let _ = tags.wake_up().expect("nothing is needed");
-        let _ = tags.pool.trim().expect("no fault");
-        tags.finish();
-        prop_assert_eq!((tags.free(), tags.device.races()), (before, 0));
     }
 }

@@ -38,7 +38,7 @@ fn forbids(d: &Scene, mode: i32, name: &str, call: impl FnOnce(usize) -> Code, e
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("capture: begins and ends", |d| {
+    fact!("capture: begins and ends", |d| {
         let (stream, pointer, mut graph) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?, 0);
         d.eq("status before", status(d, stream), 0);
         begin(d, stream, GLOBAL)?;
@@ -50,17 +50,15 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut count = 0;
         d.is("cuGraphGetNodes", d.cuGraphGetNodes(graph, null_mut(), &mut count), SUCCESS);
         d.eq("nodes", count, 1);
-        Ok(())
     }),
-    fact("capture: the default streams", |d| {
+    fact!("capture: the default streams", |d| {
         d.is("0", d.cuStreamBeginCapture_v2(0, GLOBAL), CAPTURE_UNSUPPORTED);
         d.is("1", d.cuStreamBeginCapture_v2(LEGACY, GLOBAL), CAPTURE_UNSUPPORTED);
         d.eq("status of 0", status(d, 0), 0);
         d.is("2", d.cuStreamBeginCapture_v2(PER_THREAD, GLOBAL), SUCCESS);
         d.is("end of 2", d.cuStreamEndCapture(PER_THREAD, &mut 0), SUCCESS);
-        Ok(())
     }),
-    fact("capture: beginning twice, ending without a beginning", |d| {
+    fact!("capture: beginning twice, ending without a beginning", |d| {
         let (stream, mut graph) = (d.stream(NON_BLOCKING)?, 7);
         d.is("end", d.cuStreamEndCapture(stream, &mut graph), ILLEGAL_STATE);
         d.eq("graph", graph, 0);
@@ -69,9 +67,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("begin again", d.cuStreamBeginCapture_v2(stream, GLOBAL), ILLEGAL_STATE);
         d.eq("status", status(d, stream), 1);
         d.is("end", d.cuStreamEndCapture(stream, &mut graph), SUCCESS);
-        Ok(())
     }),
-    fact("capture: synchronisation and asking for the stream's number invalidate in every mode", |d| {
+    fact!("capture: synchronisation and asking for the stream's number invalidate in every mode", |d| {
         for mode in [GLOBAL, THREAD, RELAXED] {
             forbids(
                 d,
@@ -91,9 +88,8 @@ pub(crate) const FACTS: &[Fact] = &[
             )?;
             forbids(d, mode, "cuCtxSynchronize", |_| d.cuCtxSynchronize(), CAPTURE_UNSUPPORTED)?;
         }
-        Ok(())
     }),
-    fact("capture: calls that the global mode forbids", |d| {
+    fact!("capture: calls that the global mode forbids", |d| {
         let (pointer, mut other) = (d.alloc(4096)?, 0);
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.must("cuEventRecord", d.cuEventRecord(event, stream))?;
@@ -118,9 +114,8 @@ pub(crate) const FACTS: &[Fact] = &[
             |_| d.cuMemsetD8Async(pointer, 1, 16, 0),
             SUCCESS,
         )?;
-        Ok(())
     }),
-    fact("capture: calls that the global mode allows", |d| {
+    fact!("capture: calls that the global mode allows", |d| {
         let (mut pool, mut pointer, mut handle, unit) = (0, 0, 0, d.unit()?);
         d.must("pool", d.cuDeviceGetDefaultMemPool(&mut pool, 0))?;
         let (mut free, mut total) = (0, 0);
@@ -152,9 +147,8 @@ pub(crate) const FACTS: &[Fact] = &[
         )?;
         forbids(d, GLOBAL, "cuMemUnmap", |_| d.cuMemUnmap(pointer, unit), SUCCESS)?;
         forbids(d, GLOBAL, "cuMemPoolTrimTo", |_| d.cuMemPoolTrimTo(pool, 0), CAPTURE_UNSUPPORTED)?;
-        Ok(())
     }),
-    fact("capture: the thread-local mode forbids calls of its own thread", |d| {
+    fact!("capture: the thread-local mode forbids calls of its own thread", |d| {
         let (stream, context) = (d.stream(NON_BLOCKING)?, d.context);
         let invalidated = (CAPTURE_UNSUPPORTED, 2, CAPTURE_INVALIDATED);
         for (mode, (expected, state, end)) in
@@ -180,9 +174,8 @@ pub(crate) const FACTS: &[Fact] = &[
             CAPTURE_UNSUPPORTED,
         )?;
         forbids(d, RELAXED, "cuMemAlloc in the relaxed mode", |_| d.cuMemAlloc_v2(&mut 0, 4096), SUCCESS)?;
-        Ok(())
     }),
-    fact("capture: a thread may exchange its mode", |d| {
+    fact!("capture: a thread may exchange its mode", |d| {
         let (stream, mut mode) = (d.stream(NON_BLOCKING)?, RELAXED);
         begin(d, stream, GLOBAL)?;
         d.is("exchange", d.cuThreadExchangeStreamCaptureMode(&mut mode), SUCCESS);
@@ -194,22 +187,19 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
         mode = 7;
         d.is("mode 7", d.cuThreadExchangeStreamCaptureMode(&mut mode), SUCCESS);
-        Ok(())
     }),
-    fact("capture: a mode without a place for it", |d| {
+    fact!("capture: a mode without a place for it", |d| {
         d.is("null", d.cuThreadExchangeStreamCaptureMode(null_mut()), INVALID_VALUE);
-        Ok(())
     })
     .simulator_only(),
-    fact("capture: a mode that does not exist", |d| {
+    fact!("capture: a mode that does not exist", |d| {
         let mut mode = 7;
         d.is("mode 7", d.cuThreadExchangeStreamCaptureMode(&mut mode), SUCCESS);
         d.eq("mode before", mode, GLOBAL);
         d.is("exchange", d.cuThreadExchangeStreamCaptureMode(&mut mode), SUCCESS);
         d.note("mode after", mode);
-        Ok(())
     }),
-    fact("capture: copies in the global mode", |d| {
+    fact!("capture: copies in the global mode", |d| {
         let (pointer, other, mut bytes) = (d.alloc(4096)?, d.alloc(4096)?, [0_u8; 64]);
         for mode in [GLOBAL, THREAD, RELAXED] {
             for call in 0..4 {
@@ -228,9 +218,8 @@ pub(crate) const FACTS: &[Fact] = &[
                 d.note("end", d.cuStreamEndCapture(stream, &mut 0));
             }
         }
-        Ok(())
     }),
-    fact("capture: only a relaxed capture ends in another thread", |d| {
+    fact!("capture: only a relaxed capture ends in another thread", |d| {
         let (stream, context) = (d.stream(NON_BLOCKING)?, d.context);
         for (mode, expected) in
             [(GLOBAL, CAPTURE_WRONG_THREAD), (THREAD, CAPTURE_WRONG_THREAD), (RELAXED, SUCCESS)]
@@ -247,9 +236,8 @@ pub(crate) const FACTS: &[Fact] = &[
             // The attempt has ended the capture.
             d.is("end in its own thread", d.cuStreamEndCapture(stream, &mut 0), ILLEGAL_STATE);
         }
-        Ok(())
     }),
-    fact("capture: identities", |d| {
+    fact!("capture: identities", |d| {
         let stream = d.stream(NON_BLOCKING)?;
         let info = |stream| {
             let (mut status, mut id, mut graph, mut count) = (9, 0, 0, 0);
@@ -286,9 +274,8 @@ pub(crate) const FACTS: &[Fact] = &[
             CAPTURE_IMPLICIT,
         );
         d.is("which goes on", d.cuStreamEndCapture(blocking, &mut 0), SUCCESS);
-        Ok(())
     }),
-    fact("capture: questions about the legacy stream beside a blocking one that captures", |d| {
+    fact!("capture: questions about the legacy stream beside a blocking one that captures", |d| {
         let stream = d.stream(0)?;
         for mode in [GLOBAL, THREAD, RELAXED] {
             begin(d, stream, mode)?;
@@ -300,9 +287,8 @@ pub(crate) const FACTS: &[Fact] = &[
             d.eq("status", status(d, stream), 1);
             d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
         }
-        Ok(())
     }),
-    fact("capture: uses of the legacy stream beside a blocking one that captures", |d| {
+    fact!("capture: uses of the legacy stream beside a blocking one that captures", |d| {
         let (stream, event) = (d.stream(0)?, d.event(NO_TIMING)?);
         let uses: [(&str, &dyn Fn() -> Code); 5] = [
             ("cuStreamQuery", &|| d.cuStreamQuery(0)),
@@ -319,9 +305,8 @@ pub(crate) const FACTS: &[Fact] = &[
                 d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
             }
         }
-        Ok(())
     }),
-    fact("capture: the legacy stream beside a blocking one that captures", |d| {
+    fact!("capture: the legacy stream beside a blocking one that captures", |d| {
         let (stream, pointer) = (d.stream(0)?, d.alloc(4096)?);
         begin(d, stream, RELAXED)?;
         d.is("cuMemsetD8Async(0)", d.cuMemsetD8Async(pointer, 1, 16, 0), CAPTURE_IMPLICIT);
@@ -331,9 +316,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 1, 16), CAPTURE_IMPLICIT);
         d.eq("status", status(d, stream), 2);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
-        Ok(())
     }),
-    fact("capture: an invalidated capture refuses work", |d| {
+    fact!("capture: an invalidated capture refuses work", |d| {
         let (stream, pointer, event) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?, d.event(NO_TIMING)?);
         begin(d, stream, RELAXED)?;
         d.is("cuStreamQuery", d.cuStreamQuery(stream), CAPTURE_UNSUPPORTED);
@@ -343,16 +327,14 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamBeginCapture", d.cuStreamBeginCapture_v2(stream, RELAXED), ILLEGAL_STATE);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 1, 16, stream), SUCCESS);
-        Ok(())
     }),
-    fact("capture: a stream is destroyed while it captures", |d| {
+    fact!("capture: a stream is destroyed while it captures", |d| {
         let stream = d.stream(NON_BLOCKING)?;
         begin(d, stream, GLOBAL)?;
         d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), SUCCESS);
         d.is("cuMemAlloc after it", d.cuMemAlloc_v2(&mut 0, 4096), SUCCESS);
-        Ok(())
     }),
-    fact("capture: callbacks and external events", |d| {
+    fact!("capture: callbacks and external events", |d| {
         extern "C" fn nothing(_: usize, _: i32, _: *mut c_void) {}
         let (stream, event) = (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         begin(d, stream, RELAXED)?;
@@ -367,6 +349,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("external record", d.cuEventRecordWithFlags(event, stream, 1));
         d.note("status", status(d, stream));
         d.note("end", d.cuStreamEndCapture(stream, &mut 0));
-        Ok(())
     }),
 ];

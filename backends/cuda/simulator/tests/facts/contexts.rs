@@ -23,7 +23,7 @@ fn retain(d: &Scene) -> Result<usize, Stop> {
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("contexts: calls that need a current context", |d| {
+    fact!("contexts: calls that need a current context", |d| {
         let (mut pointer, mut handle, mut device, mut bytes, mut total) = (0, 0, 0, 0, 0);
         d.eq("current", current(d), 0);
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096), INVALID_CONTEXT);
@@ -44,10 +44,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuModuleLoadData", d.cuModuleLoadData(&mut handle, c"x".as_ptr()), INVALID_CONTEXT);
         let mut id = 0;
         d.is("cuStreamGetId(0)", d.cuStreamGetId(0, &mut id), INVALID_CONTEXT);
-        Ok(())
     })
     .initialised(),
-    fact("contexts: virtual memory and pools need no current context", |d| {
+    fact!("contexts: virtual memory and pools need no current context", |d| {
         let (mut handle, mut address, mut unit, mut pool) = (0, 0, 0, 0);
         d.is("granularity", d.cuMemGetAllocationGranularity(&mut unit, &physical(0), 0), SUCCESS);
         d.is("cuMemAddressReserve", d.cuMemAddressReserve(&mut address, 2 << 20, 0, 0, 0), SUCCESS);
@@ -61,10 +60,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemPoolTrimTo", d.cuMemPoolTrimTo(pool, 0), SUCCESS);
         d.is("cuMemPoolCreate", d.cuMemPoolCreate(&mut pool, &crate::pools::properties(0, 0)), SUCCESS);
         d.eq("primary context active", state(d), 0);
-        Ok(())
     })
     .initialised(),
-    fact("contexts: references to a primary context are counted", |d| {
+    fact!("contexts: references to a primary context are counted", |d| {
         d.eq("active before", state(d), 0);
         let (first, second) = (retain(d)?, retain(d)?);
         d.eq("the same handle", first == second, true);
@@ -75,10 +73,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         d.eq("active after both", state(d), 0);
         d.is("release once more", d.cuDevicePrimaryCtxRelease_v2(0), INVALID_CONTEXT);
-        Ok(())
     })
     .initialised(),
-    fact("contexts: a released primary context stays current", |d| {
+    fact!("contexts: a released primary context stays current", |d| {
         let pointer = d.alloc(4096)?;
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         d.eq("current", current(d) == d.context, true);
@@ -91,26 +88,23 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the same handle", again == d.context, true);
         d.is("cuMemAlloc after retain", d.cuMemAlloc_v2(&mut other, 4096), SUCCESS);
         d.note("the same address", other == pointer);
-        Ok(())
     }),
-    fact("contexts: memory is released with its context", |d| {
+    fact!("contexts: memory is released with its context", |d| {
         let pointer = d.alloc(64 << 20)?;
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         retain(d)?;
         d.is("cuMemFree", d.cuMemFree_v2(pointer), INVALID_VALUE);
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 0, 16), INVALID_VALUE);
-        Ok(())
     }),
-    fact("contexts: a released primary context can be pushed", |d| {
+    fact!("contexts: a released primary context can be pushed", |d| {
         d.is("pop", d.cuCtxPopCurrent_v2(&mut 0), SUCCESS);
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         d.is("cuCtxPushCurrent", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
         d.is("cuCtxSetCurrent", d.cuCtxSetCurrent(d.context), SUCCESS);
         let mut pointer = 0;
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096), CONTEXT_IS_DESTROYED);
-        Ok(())
     }),
-    fact("contexts: each thread has a stack", |d| {
+    fact!("contexts: each thread has a stack", |d| {
         d.eq("current", current(d) == d.context, true);
         d.is("push", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
         d.is("push again", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
@@ -123,9 +117,8 @@ pub(crate) const FACTS: &[Fact] = &[
         }
         d.eq("current", current(d), 0);
         d.is("pop of an empty stack", d.cuCtxPopCurrent_v2(&mut popped), INVALID_CONTEXT);
-        Ok(())
     }),
-    fact("contexts: setting replaces the top", |d| {
+    fact!("contexts: setting replaces the top", |d| {
         d.is("set null", d.cuCtxSetCurrent(0), SUCCESS);
         d.eq("current", current(d), 0);
         d.is("set null on an empty stack", d.cuCtxSetCurrent(0), SUCCESS);
@@ -134,9 +127,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("set null", d.cuCtxSetCurrent(0), SUCCESS);
         d.eq("null pops, which shows what is below", current(d) == d.context, true);
         d.is("push null", d.cuCtxPushCurrent_v2(0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("contexts: creation pushes a context, destruction pops it", |d| {
+    fact!("contexts: creation pushes a context, destruction pops it", |d| {
         let other = d.other_context()?;
         d.eq("current is the new one", current(d) == other, true);
         let mut device = 9;
@@ -146,9 +138,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("current is the old one", current(d) == d.context, true);
         d.is("destroy null", d.cuCtxDestroy_v2(0), INVALID_VALUE);
         d.is("destroy a primary one", d.cuCtxDestroy_v2(d.context), INVALID_CONTEXT);
-        Ok(())
     }),
-    fact("contexts: a destroyed context below the top", |d| {
+    fact!("contexts: a destroyed context below the top", |d| {
         let other = d.other_context()?;
         d.is("push", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
         d.is("destroy", d.cuCtxDestroy_v2(other), SUCCESS);
@@ -157,9 +148,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut pointer = 0;
         d.eq("current is the destroyed one", current(d) == other, true);
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096), CONTEXT_IS_DESTROYED);
-        Ok(())
     }),
-    fact("contexts: memory of one context is usable in another", |d| {
+    fact!("contexts: memory of one context is usable in another", |d| {
         let pointer = d.alloc(4096)?;
         d.other_context()?;
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 3, 4096), SUCCESS);
@@ -168,17 +158,15 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("owner", d.cuPointerGetAttribute(&mut owner, 1, pointer), SUCCESS);
         d.eq("owner is the first", owner == d.context as u64, true);
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
-        Ok(())
     }),
-    fact("contexts: flags may change while the context is active", |d| {
+    fact!("contexts: flags may change while the context is active", |d| {
         d.is("cuDevicePrimaryCtxSetFlags", d.cuDevicePrimaryCtxSetFlags_v2(0, 4), SUCCESS);
         let (mut flags, mut active) = (0, 0);
         d.is("state", d.cuDevicePrimaryCtxGetState(0, &mut flags, &mut active), SUCCESS);
         d.eq("flags", flags, 4);
         d.is("unknown flags", d.cuDevicePrimaryCtxSetFlags_v2(0, 1 << 20), INVALID_VALUE);
-        Ok(())
     }),
-    fact("contexts: a reset ends a retained context", |d| {
+    fact!("contexts: a reset ends a retained context", |d| {
         let pointer = d.alloc(4096)?;
         d.is("reset", d.cuDevicePrimaryCtxReset_v2(0), SUCCESS);
         d.eq("active", state(d), 0);
@@ -186,6 +174,5 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut other = 0;
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut other, 4096), CONTEXT_IS_DESTROYED);
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
-        Ok(())
     }),
 ];

@@ -9,7 +9,7 @@ use crate::scene::{MIB, physical, read_write};
 use std::ptr::null_mut;
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("devices: ordinals that do not exist", |d| {
+    fact!("devices: ordinals that do not exist", |d| {
         let (mut device, mut count) = (0, 0);
         d.must("cuDeviceGetCount", d.cuDeviceGetCount(&mut count))?;
         d.is("cuDeviceGet(-1)", d.cuDeviceGet(&mut device, -1), INVALID_DEVICE);
@@ -23,20 +23,18 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuDevicePrimaryCtxRelease", d.cuDevicePrimaryCtxRelease_v2(count), INVALID_DEVICE);
         d.is("cuDeviceGetDefaultMemPool", d.cuDeviceGetDefaultMemPool(&mut context, count), INVALID_DEVICE);
         d.is("cuDeviceCanAccessPeer", d.cuDeviceCanAccessPeer(&mut value, 0, count), INVALID_DEVICE);
-        Ok(())
     })
     .initialised(),
-    fact("devices: null results", |d| {
+    fact!("devices: null results", |d| {
         d.is("cuDeviceGet", d.cuDeviceGet(null_mut(), 0), INVALID_VALUE);
         d.is("cuDeviceGetCount", d.cuDeviceGetCount(null_mut()), INVALID_VALUE);
         d.is("cuDeviceTotalMem", d.cuDeviceTotalMem_v2(null_mut(), 0), INVALID_VALUE);
         d.is("cuDeviceGetAttribute", d.cuDeviceGetAttribute(null_mut(), 10, 0), INVALID_VALUE);
         d.is("cuDevicePrimaryCtxRetain", d.cuDevicePrimaryCtxRetain(null_mut(), 0), INVALID_VALUE);
         d.is("cuDeviceGetName", d.cuDeviceGetName(null_mut(), 10, 0), INVALID_VALUE);
-        Ok(())
     })
     .initialised(),
-    fact("devices: attributes of a data-centre GPU", |d| {
+    fact!("devices: attributes of a data-centre GPU", |d| {
         d.eq("MAX_THREADS_PER_BLOCK", d.attribute(1), 1024);
         d.eq("WARP_SIZE", d.attribute(10), 32);
         d.eq("INTEGRATED", d.attribute(18), 0);
@@ -57,34 +55,30 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut value = 0;
         d.is("attribute 0", d.cuDeviceGetAttribute(&mut value, 0, 0), INVALID_VALUE);
         d.is("attribute 100000", d.cuDeviceGetAttribute(&mut value, 100_000, 0), INVALID_VALUE);
-        Ok(())
     })
     .initialised(),
-    fact("devices: a name is cut to its buffer", |d| {
+    fact!("devices: a name is cut to its buffer", |d| {
         let mut name = [1_u8; 8];
         d.is("cuDeviceGetName of 4 bytes", d.cuDeviceGetName(name.as_mut_ptr().cast(), 4, 0), SUCCESS);
         d.eq("3 letters and a zero", name[..3].iter().all(|letter| *letter > 1) && name[3] == 0, true);
         d.eq("the rest is as before", name[4..] == [1; 4], true);
-        Ok(())
     })
     .initialised(),
-    fact("devices: a name without room for it", |d| {
+    fact!("devices: a name without room for it", |d| {
         let mut name = [1_u8; 8];
         d.is("cuDeviceGetName of 0 bytes", d.cuDeviceGetName(name.as_mut_ptr().cast(), 0, 0), INVALID_VALUE);
-        Ok(())
     })
     .initialised()
     .simulator_only(),
-    fact("devices: an identity that does not change", |d| {
+    fact!("devices: an identity that does not change", |d| {
         let (mut first, mut second) = ([0; 16], [0; 16]);
         d.is("cuDeviceGetUuid", d.cuDeviceGetUuid_v2(&mut first, 0), SUCCESS);
         d.is("cuDeviceGetUuid again", d.cuDeviceGetUuid_v2(&mut second, 0), SUCCESS);
         d.eq("the same", first == second, true);
         d.eq("not zero", first != [0; 16], true);
-        Ok(())
     })
     .initialised(),
-    fact("devices: total memory is that of the context", |d| {
+    fact!("devices: total memory is that of the context", |d| {
         let (mut bytes, mut free, mut total) = (0, 0, 0);
         d.must("cuDeviceTotalMem", d.cuDeviceTotalMem_v2(&mut bytes, 0))?;
         d.is("cuMemGetInfo", d.cuMemGetInfo_v2(&mut free, &mut total), SUCCESS);
@@ -92,18 +86,16 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("free is less", free < total, true);
         d.note("total", total);
         d.is("cuMemGetInfo(null, null)", d.cuMemGetInfo_v2(null_mut(), null_mut()), SUCCESS);
-        Ok(())
     }),
-    fact("devices: a device is not its own peer", |d| {
+    fact!("devices: a device is not its own peer", |d| {
         let mut can = 7;
         d.is("cuDeviceCanAccessPeer(0, 0)", d.cuDeviceCanAccessPeer(&mut can, 0, 0), SUCCESS);
         d.eq("can", can, 0);
         d.is("cuCtxEnablePeerAccess(own)", d.cuCtxEnablePeerAccess(d.context, 0), PEER_ACCESS_UNSUPPORTED);
         d.is("cuCtxEnablePeerAccess(null)", d.cuCtxEnablePeerAccess(0, 0), INVALID_CONTEXT);
         d.is("cuCtxDisablePeerAccess(own)", d.cuCtxDisablePeerAccess(d.context), PEER_ACCESS_NOT_ENABLED);
-        Ok(())
     }),
-    fact("devices: peer access is enabled once", |d| {
+    fact!("devices: peer access is enabled once", |d| {
         let other = d.second_device()?;
         let mut can = 7;
         d.must("cuDeviceCanAccessPeer", d.cuDeviceCanAccessPeer(&mut can, 0, 1))?;
@@ -114,10 +106,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("enable again", d.cuCtxEnablePeerAccess(other, 0), PEER_ACCESS_ALREADY_ENABLED);
         d.is("disable", d.cuCtxDisablePeerAccess(other), SUCCESS);
         d.is("disable again", d.cuCtxDisablePeerAccess(other), PEER_ACCESS_NOT_ENABLED);
-        Ok(())
     })
     .two_devices(),
-    fact("devices: copies between devices need no peer access, fills do", |d| {
+    fact!("devices: copies between devices need no peer access, fills do", |d| {
         let other = d.second_device()?;
         let here = d.alloc(4096)?;
         d.is("cuMemsetD8 here", d.cuMemsetD8_v2(here, 9, 4096), SUCCESS);
@@ -130,10 +121,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemsetD8 of the other device's memory, accessible", d.cuMemsetD8_v2(here, 1, 4096), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("cuMemFree of the other device's memory", d.cuMemFree_v2(here), SUCCESS);
-        Ok(())
     })
     .two_devices(),
-    fact("devices: access to a mapping is set for each device", |d| {
+    fact!("devices: access to a mapping is set for each device", |d| {
         let other = d.second_device()?;
         let unit = d.unit()?;
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
@@ -151,7 +141,6 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut properties = physical(0);
         d.is("properties", d.cuMemGetAllocationPropertiesFromHandle(&mut properties, handle), SUCCESS);
         d.eq("device", properties.location.id, 0);
-        Ok(())
     })
     .two_devices(),
 ];

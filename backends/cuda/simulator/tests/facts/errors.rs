@@ -20,7 +20,7 @@ fn name(d: &Scene, code: i32) -> String {
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("errors: nothing works before initialisation", |d| {
+    fact!("errors: nothing works before initialisation", |d| {
         let (mut count, mut handle, mut pointer) = (0, 0, 0);
         d.is("cuDeviceGetCount", d.cuDeviceGetCount(&mut count), NOT_INITIALIZED);
         d.is("cuDeviceGet", d.cuDeviceGet(&mut count, 0), NOT_INITIALIZED);
@@ -38,26 +38,23 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut mode = 2;
         let exchange = d.cuThreadExchangeStreamCaptureMode(&mut mode);
         d.is("cuThreadExchangeStreamCaptureMode", exchange, NOT_INITIALIZED);
-        Ok(())
     })
     .loaded(),
-    fact("errors: the version and the names need no initialisation", |d| {
+    fact!("errors: the version and the names need no initialisation", |d| {
         let mut version = 0;
         d.is("cuDriverGetVersion", d.cuDriverGetVersion(&mut version), SUCCESS);
         d.eq("at least 12000", version >= 12_000, true);
         d.is("cuDriverGetVersion(null)", d.cuDriverGetVersion(null_mut()), INVALID_VALUE);
         d.eq("name of 3", name(d, 3), "CUDA_ERROR_NOT_INITIALIZED".into());
-        Ok(())
     })
     .loaded(),
-    fact("errors: initialisation takes no flags and may be repeated", |d| {
+    fact!("errors: initialisation takes no flags and may be repeated", |d| {
         d.is("cuInit(1)", d.cuInit(1), INVALID_VALUE);
         d.is("cuInit(0)", d.cuInit(0), SUCCESS);
         d.is("cuInit(0) again", d.cuInit(0), SUCCESS);
-        Ok(())
     })
     .loaded(),
-    fact("errors: known numbers have the header's names", |d| {
+    fact!("errors: known numbers have the header's names", |d| {
         for (code, expected) in [
             (0, "CUDA_SUCCESS"),
             (1, "CUDA_ERROR_INVALID_VALUE"),
@@ -88,10 +85,9 @@ pub(crate) const FACTS: &[Fact] = &[
         ] {
             d.eq(&format!("name of {code}"), name(d, code), expected.into());
         }
-        Ok(())
     })
     .initialised(),
-    fact("errors: an unknown number has no name and no text", |d| {
+    fact!("errors: an unknown number has no name and no text", |d| {
         let mut found = c"before".as_ptr();
         d.is("cuGetErrorName(99999)", d.cuGetErrorName(99_999, &mut found), INVALID_VALUE);
         d.eq("name", text(found), "null".into());
@@ -100,16 +96,14 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("text", text(found), "null".into());
         let code = d.cuGetErrorName(226, &mut found);
         d.note("cuGetErrorName(226)", format!("{code}, {}", text(found)));
-        Ok(())
     })
     .initialised(),
-    fact("errors: a name without a place for it", |d| {
+    fact!("errors: a name without a place for it", |d| {
         d.is("cuGetErrorName(1, null)", d.cuGetErrorName(1, null_mut()), INVALID_VALUE);
-        Ok(())
     })
     .initialised()
     .simulator_only(),
-    fact("errors: known numbers have texts", |d| {
+    fact!("errors: known numbers have texts", |d| {
         for (code, expected) in [
             (0, "no error"),
             (2, "out of memory"),
@@ -120,7 +114,6 @@ pub(crate) const FACTS: &[Fact] = &[
             d.is("cuGetErrorString", d.cuGetErrorString(code, &mut found), SUCCESS);
             d.eq(&format!("text of {code}"), text(found), expected.into());
         }
-        Ok(())
     })
     .initialised(),
 ];

@@ -6,16 +6,15 @@ use crate::scene::{NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("events: an event that was never recorded is complete", |d| {
+    fact!("events: an event that was never recorded is complete", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("cuEventQuery", d.cuEventQuery(event), SUCCESS);
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
         d.is("cuStreamWaitEvent", d.cuStreamWaitEvent(stream, event, 0), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("cuEventDestroy", d.cuEventDestroy_v2(event), SUCCESS);
-        Ok(())
     }),
-    fact("events: flags and null handles", |d| {
+    fact!("events: flags and null handles", |d| {
         let mut event = 0;
         d.is("flags 16", d.cuEventCreate(&mut event, 16), INVALID_VALUE);
         d.is("between processes with timing", d.cuEventCreate(&mut event, 4), INVALID_VALUE);
@@ -26,9 +25,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuEventSynchronize(null)", d.cuEventSynchronize(0), INVALID_HANDLE);
         d.is("cuEventDestroy(null)", d.cuEventDestroy_v2(0), INVALID_HANDLE);
         d.is("cuStreamWaitEvent(null)", d.cuStreamWaitEvent(0, 0, 0), INVALID_HANDLE);
-        Ok(())
     }),
-    fact("events: completion means that the work before the record is complete", |d| {
+    fact!("events: completion means that the work before the record is complete", |d| {
         let (event, stream) = (d.event(0)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(stream)?;
         d.is("cuEventRecord", d.cuEventRecord(event, stream), SUCCESS);
@@ -40,9 +38,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("work after it is pending", d.busy(stream), true);
         later.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("events: recording again replaces the last record", |d| {
+    fact!("events: recording again replaces the last record", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("cuEventRecord", d.cuEventRecord(event, stream), SUCCESS);
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
@@ -56,9 +53,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the first stream is busy", d.busy(stream), true);
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("events: a wait is for the last record before it", |d| {
+    fact!("events: a wait is for the last record before it", |d| {
         let (event, held, waiting) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
         d.is("record in an idle stream", d.cuEventRecord(event, held), SUCCESS);
         d.is("wait", d.cuStreamWaitEvent(waiting, event, 0), SUCCESS);
@@ -73,9 +69,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the stream waits for the older record", d.busy(waiting), true);
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("events: an event may be destroyed while a stream waits for it", |d| {
+    fact!("events: an event may be destroyed while a stream waits for it", |d| {
         let (event, held, waiting) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(held)?;
         d.is("cuEventRecord", d.cuEventRecord(event, held), SUCCESS);
@@ -85,17 +80,15 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the stream waits", d.busy(waiting), true);
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(waiting), SUCCESS);
-        Ok(())
     }),
-    fact("events: the handle of a destroyed event", |d| {
+    fact!("events: the handle of a destroyed event", |d| {
         let event = d.event(NO_TIMING)?;
         d.is("cuEventDestroy", d.cuEventDestroy_v2(event), SUCCESS);
         d.is("cuEventQuery", d.cuEventQuery(event), INVALID_HANDLE);
         d.is("cuEventDestroy", d.cuEventDestroy_v2(event), INVALID_HANDLE);
-        Ok(())
     })
     .simulator_only(),
-    fact("events: elapsed time", |d| {
+    fact!("events: elapsed time", |d| {
         let (first, second, plain, stream) =
             (d.event(0)?, d.event(0)?, d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         let mut time = -1.0;
@@ -115,9 +108,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("the same event", d.cuEventElapsedTime(&mut time, first, first), SUCCESS);
         d.is("without timing", d.cuEventElapsedTime(&mut time, first, plain), INVALID_HANDLE);
         d.is("null", d.cuEventElapsedTime(null_mut(), first, second), INVALID_HANDLE);
-        Ok(())
     }),
-    fact("events: an event is recorded only in streams of its context", |d| {
+    fact!("events: an event is recorded only in streams of its context", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.other_context()?;
         let other = d.stream(NON_BLOCKING)?;
@@ -127,9 +119,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("wait in another context's stream", d.cuStreamWaitEvent(other, event, 0), SUCCESS);
         d.is("query", d.cuEventSynchronize(event), SUCCESS);
         d.is("destroy", d.cuEventDestroy_v2(event), SUCCESS);
-        Ok(())
     }),
-    fact("events: waits cross contexts", |d| {
+    fact!("events: waits cross contexts", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(stream)?;
         d.is("record", d.cuEventRecord(event, stream), SUCCESS);
@@ -139,9 +130,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("busy", d.busy(other), true);
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(other), SUCCESS);
-        Ok(())
     }),
-    fact("events: flags of a record and a wait", |d| {
+    fact!("events: flags of a record and a wait", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("record with no flags", d.cuEventRecordWithFlags(event, stream, 0), SUCCESS);
         d.is(
@@ -152,9 +142,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("record with flags 8", d.cuEventRecordWithFlags(event, stream, 8), INVALID_VALUE);
         d.is("external wait outside of a capture", d.cuStreamWaitEvent(stream, event, 1), ILLEGAL_STATE);
         d.is("wait with flags 8", d.cuStreamWaitEvent(stream, event, 8), INVALID_VALUE);
-        Ok(())
     }),
-    fact("events: a stream of one device waits for an event of another", |d| {
+    fact!("events: a stream of one device waits for an event of another", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(stream)?;
         d.is("record", d.cuEventRecord(event, stream), SUCCESS);
@@ -166,7 +155,6 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("record in another device's stream", d.cuEventRecord(event, there), INVALID_HANDLE);
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(there), SUCCESS);
-        Ok(())
     })
     .two_devices(),
 ];

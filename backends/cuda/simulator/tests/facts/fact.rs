@@ -46,7 +46,18 @@ pub(crate) struct Fact {
     pub(crate) check: fn(&Scene) -> Check,
 }
 
-pub(crate) const fn fact(name: &'static str, check: fn(&Scene) -> Check) -> Fact {
+/// A fact whose checks are statements.
+macro_rules! fact {
+    ($name:expr, |$d:ident| $checks:block) => {
+        $crate::fact::named($name, |$d| {
+            $checks
+            Ok(())
+        })
+    };
+}
+pub(crate) use fact;
+
+pub(crate) const fn named(name: &'static str, check: fn(&Scene) -> Check) -> Fact {
     Fact { name, source: Source::Hardware, start: Start::Current, needs: Needs::Nothing, alone: false, check }
 }
 

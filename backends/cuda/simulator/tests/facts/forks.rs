@@ -9,7 +9,7 @@ use crate::fact::{Fact, fact};
 use crate::scene::{NO_TIMING, NON_BLOCKING};
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("capture: a captured event outside of its capture", |d| {
+    fact!("capture: a captured event outside of its capture", |d| {
         let (stream, event, other, outside) =
             (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?, d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         begin(d, stream, RELAXED)?;
@@ -29,9 +29,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("elapsed after the end", d.cuEventElapsedTime(&mut 0.0, other, other), INVALID_VALUE);
         d.is("record again", d.cuEventRecord(other, outside), SUCCESS);
         d.is("query", d.cuEventSynchronize(other), SUCCESS);
-        Ok(())
     }),
-    fact("capture: waiting for work outside of the capture", |d| {
+    fact!("capture: waiting for work outside of the capture", |d| {
         let (stream, event, fresh, outside) =
             (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?, d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("record", d.cuEventRecord(event, outside), SUCCESS);
@@ -44,9 +43,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("wait for a complete event", d.cuStreamWaitEvent(stream, event, 0), CAPTURE_ISOLATION);
         d.eq("status", status(d, stream), 2);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
-        Ok(())
     }),
-    fact("capture: ending in a forked stream", |d| {
+    fact!("capture: ending in a forked stream", |d| {
         let (stream, forked, event, pointer) =
             (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?, d.alloc(4096)?);
         begin(d, stream, RELAXED)?;
@@ -59,9 +57,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
         d.eq("status after", status(d, stream), 0);
         d.eq("status of the forked one after", status(d, forked), 0);
-        Ok(())
     }),
-    fact("capture: ending with a fork that was not joined", |d| {
+    fact!("capture: ending with a fork that was not joined", |d| {
         let (stream, forked, event, pointer) =
             (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?, d.alloc(4096)?);
         begin(d, stream, RELAXED)?;
@@ -71,17 +68,15 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_UNJOINED);
         d.eq("status after", status(d, stream), 0);
         d.eq("status of the forked one after", status(d, forked), 0);
-        Ok(())
     }),
-    fact("capture: a fork without work of its own", |d| {
+    fact!("capture: a fork without work of its own", |d| {
         let (stream, forked, event) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         begin(d, stream, RELAXED)?;
         d.is("record", d.cuEventRecord(event, stream), SUCCESS);
         d.is("wait", d.cuStreamWaitEvent(forked, event, 0), SUCCESS);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
-        Ok(())
     }),
-    fact("capture: two captures do not merge", |d| {
+    fact!("capture: two captures do not merge", |d| {
         let (first, second, event) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         begin(d, first, RELAXED)?;
         begin(d, second, RELAXED)?;
@@ -91,6 +86,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("status of the second", status(d, second), 2);
         d.is("end of the first", d.cuStreamEndCapture(first, &mut 0), CAPTURE_INVALIDATED);
         d.is("end of the second", d.cuStreamEndCapture(second, &mut 0), CAPTURE_INVALIDATED);
-        Ok(())
     }),
 ];

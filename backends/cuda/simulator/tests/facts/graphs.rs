@@ -17,7 +17,7 @@ fn program(d: &Scene, flags: u64, record: impl FnOnce(usize) -> Result<(), Stop>
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("graphs: each launch does the work again", |d| {
+    fact!("graphs: each launch does the work again", |d| {
         let (pointer, stream) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside)))?;
         for _ in 0..3 {
@@ -27,9 +27,8 @@ pub(crate) const FACTS: &[Fact] = &[
             d.eq("word", d.word(pointer)?, 0x0707_0707);
         }
         d.is("cuGraphExecDestroy", d.cuGraphExecDestroy(program), SUCCESS);
-        Ok(())
     }),
-    fact("graphs: an empty graph", |d| {
+    fact!("graphs: an empty graph", |d| {
         let (stream, mut graph) = (d.stream(NON_BLOCKING)?, 0);
         let program = program(d, 0, |_| Ok(()))?;
         d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
@@ -41,9 +40,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuGraphDestroy(null)", d.cuGraphDestroy(0), INVALID_VALUE);
         d.is("cuGraphExecDestroy(null)", d.cuGraphExecDestroy(0), INVALID_VALUE);
         d.is("cuGraphInstantiate(null)", d.cuGraphInstantiateWithFlags(&mut 0, 0, 0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("graphs: launches run in their stream's order", |d| {
+    fact!("graphs: launches run in their stream's order", |d| {
         let (pointer, stream) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside)))?;
         let gate = d.gate(stream)?;
@@ -54,9 +52,8 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("word", d.word(pointer)?, 0x0909_0909);
-        Ok(())
     }),
-    fact("graphs: launches of one program run one after the other on any stream", |d| {
+    fact!("graphs: launches of one program run one after the other on any stream", |d| {
         let (first, second, third) =
             (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
         let pointer = d.alloc(4096)?;
@@ -74,9 +71,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("no call waits", gate.passed(), false);
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("graphs: a copy from memory that was freed", |d| {
+    fact!("graphs: a copy from memory that was freed", |d| {
         // Large: of small memory a real driver keeps the page, and the copy succeeds. Observed on an H100.
         const BYTES: usize = 64 << 20;
         let (from, to, stream) = (d.alloc(BYTES)?, d.alloc(BYTES)?, d.stream(NON_BLOCKING)?);
@@ -86,9 +82,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.must("cuMemFree", d.cuMemFree_v2(from))?;
         d.is("cuGraphLaunch after it", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("cuStreamSynchronize after it", d.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
-        Ok(())
     }),
-    fact("graphs: a program is destroyed while a launch is pending", |d| {
+    fact!("graphs: a program is destroyed while a launch is pending", |d| {
         let (pointer, stream) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside)))?;
         let gate = d.gate(stream)?;
@@ -98,9 +93,8 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("word", d.word(pointer)?, 0x0707_0707);
-        Ok(())
     }),
-    fact("graphs: forks and joins keep their order", |d| {
+    fact!("graphs: forks and joins keep their order", |d| {
         let (pointer, stream, forked) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
         let (out, back) = (d.event(NO_TIMING)?, d.event(NO_TIMING)?);
         let program = program(d, 0, |inside| {
@@ -116,9 +110,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("first", d.word(pointer)?, 0x0202_0202);
         d.eq("copy", d.word(pointer + 64)?, 0x0101_0101);
-        Ok(())
     }),
-    fact("graphs: a kernel's parameters are those of its capture", |d| {
+    fact!("graphs: a kernel's parameters are those of its capture", |d| {
         let (kernel, pointer, stream) =
             (d.kernel(c"write_pattern")?, d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         d.must("launch", d.launch(kernel, stream, &mut [pointer, 64, 5]))?;
@@ -135,9 +128,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("word", d.word(pointer)?, expected);
-        Ok(())
     }),
-    fact("graphs: memory that a capture allocates", |d| {
+    fact!("graphs: memory that a capture allocates", |d| {
         let (stream, mut inner) = (d.stream(NON_BLOCKING)?, 0);
         let program = program(d, 1, |inside| {
             d.must("cuMemAllocAsync", d.cuMemAllocAsync(&mut inner, MIB, inside))?;
@@ -150,9 +142,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(inner)?, 0x0303_0303);
         d.is("cuMemFreeAsync", d.cuMemFreeAsync(inner, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("graphs: memory that a capture allocates and does not release", |d| {
+    fact!("graphs: memory that a capture allocates and does not release", |d| {
         let (stream, mut inner) = (d.stream(NON_BLOCKING)?, 0);
         let program =
             program(d, 0, |inside| d.must("cuMemAllocAsync", d.cuMemAllocAsync(&mut inner, MIB, inside)))?;
@@ -161,9 +152,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemFreeAsync", d.cuMemFreeAsync(inner, stream), SUCCESS);
         d.is("launch after the release", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("graphs: a capture's dependencies may be set", |d| {
+    fact!("graphs: a capture's dependencies may be set", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         d.is(
             "outside of a capture",
@@ -175,6 +165,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("set to none", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1), SUCCESS);
         d.is("flags 9", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 9), INVALID_VALUE);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
-        Ok(())
     }),
 ];

@@ -9,7 +9,7 @@ use crate::scene::{MIB, NON_BLOCKING};
 use std::ptr::null_mut;
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("managed: flags and sizes", |d| {
+    fact!("managed: flags and sizes", |d| {
         let mut pointer = 0;
         for (flags, expected) in
             [(0, INVALID_VALUE), (1, SUCCESS), (2, SUCCESS), (3, INVALID_VALUE), (4, INVALID_VALUE)]
@@ -19,9 +19,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("0 bytes", d.cuMemAllocManaged(&mut pointer, 0, 1), INVALID_VALUE);
         d.is("null", d.cuMemAllocManaged(null_mut(), 4096, 1), INVALID_VALUE);
         d.is("2^60 bytes", d.cuMemAllocManaged(&mut pointer, 1 << 60, 1), OUT_OF_MEMORY);
-        Ok(())
     }),
-    fact("managed: the host reads what the device wrote", |d| {
+    fact!("managed: the host reads what the device wrote", |d| {
         let mut pointer = 0;
         d.must("cuMemAllocManaged", d.cuMemAllocManaged(&mut pointer, 4096, 1))?;
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 6, 4096), SUCCESS);
@@ -40,24 +39,21 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("MEMORY_TYPE", value, 2);
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
         d.is("cuMemFree again", d.cuMemFree_v2(pointer), INVALID_VALUE);
-        Ok(())
     }),
-    fact("managed: attached to a stream", |d| {
+    fact!("managed: attached to a stream", |d| {
         let (mut pointer, stream) = (0, d.stream(NON_BLOCKING)?);
         d.must("cuMemAllocManaged", d.cuMemAllocManaged(&mut pointer, 4096, 2))?;
         d.is("single", d.cuStreamAttachMemAsync(stream, pointer, 0, 4), SUCCESS);
         d.is("global", d.cuStreamAttachMemAsync(stream, pointer, 0, 1), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("managed: attached without flags", |d| {
+    fact!("managed: attached without flags", |d| {
         let (mut pointer, stream) = (0, d.stream(NON_BLOCKING)?);
         d.must("cuMemAllocManaged", d.cuMemAllocManaged(&mut pointer, 4096, 2))?;
         d.is("no flags", d.cuStreamAttachMemAsync(stream, pointer, 0, 0), INVALID_VALUE);
-        Ok(())
     })
     .simulator_only(),
-    fact("managed: attached in part, to the legacy stream, or device memory", |d| {
+    fact!("managed: attached in part, to the legacy stream, or device memory", |d| {
         let (mut pointer, stream) = (0, d.stream(NON_BLOCKING)?);
         d.must("cuMemAllocManaged", d.cuMemAllocManaged(&mut pointer, 4096, 2))?;
         d.is("single, in the legacy stream", d.cuStreamAttachMemAsync(0, pointer, 0, 4), INVALID_VALUE);
@@ -65,9 +61,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let device = d.alloc(4096)?;
         d.is("device memory", d.cuStreamAttachMemAsync(stream, device, 0, 4), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("pinned: flags and sizes", |d| {
+    fact!("pinned: flags and sizes", |d| {
         let mut pointer = 0;
         // Pinned memory is always mapped (2), and not reported as portable (1).
         for (flags, reported) in [(0, 2), (1, 2), (2, 2), (4, 6), (7, 6)] {
@@ -81,9 +76,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("pointer after 0 bytes", pointer);
         d.is("null", d.cuMemHostAlloc(null_mut(), 4096, 0), INVALID_VALUE);
         d.is("2^60 bytes", d.cuMemHostAlloc(&mut pointer, 1 << 60, 0), OUT_OF_MEMORY);
-        Ok(())
     }),
-    fact("pinned: one address for host and device", |d| {
+    fact!("pinned: one address for host and device", |d| {
         let pointer = d.pinned(4096)?;
         let mut device = 0;
         d.is(
@@ -112,9 +106,8 @@ pub(crate) const FACTS: &[Fact] = &[
         }
         let (mut start, mut bytes) = (0, 0);
         d.is("cuMemGetAddressRange", d.cuMemGetAddressRange_v2(&mut start, &mut bytes, pointer), SUCCESS);
-        Ok(())
     }),
-    fact("pinned: releasing other memory", |d| {
+    fact!("pinned: releasing other memory", |d| {
         let (pointer, device) = (d.pinned(MIB)?, d.alloc(4096)?);
         let local = 5_u32;
         d.is("null", d.cuMemFreeHost(0), SUCCESS);
@@ -125,15 +118,13 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("once", d.cuMemFreeHost(pointer), SUCCESS);
         d.is("twice", d.cuMemFreeHost(pointer), INVALID_VALUE);
         d.is("device memory is whole", d.cuMemFree_v2(device), SUCCESS);
-        Ok(())
     }),
-    fact("pinned: released with another context current", |d| {
+    fact!("pinned: released with another context current", |d| {
         let pointer = d.pinned(4096)?;
         d.other_context()?;
         d.is("cuMemFreeHost", d.cuMemFreeHost(pointer), SUCCESS);
-        Ok(())
     }),
-    fact("pinned: copies are asynchronous", |d| {
+    fact!("pinned: copies are asynchronous", |d| {
         let (pointer, device, stream) = (d.pinned(4096)?, d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         // SAFETY: pinned memory of 4096 bytes, which nothing uses yet.
         unsafe { *(pointer as *mut u32) = 1 };
@@ -145,9 +136,8 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("the copy read what was written after the call", d.word(device)?, 2);
-        Ok(())
     }),
-    fact("registered: memory is registered once", |d| {
+    fact!("registered: memory is registered once", |d| {
         let memory = vec![0_u8; 64 << 10];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
         d.is("unregister before", d.cuMemHostUnregister(start), HOST_MEMORY_NOT_REGISTERED);
@@ -165,9 +155,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("unregister again", d.cuMemHostUnregister(start), HOST_MEMORY_NOT_REGISTERED);
         let (mut from, mut bytes) = (0, 0);
         d.is("range", d.cuMemGetAddressRange_v2(&mut from, &mut bytes, start), NOT_FOUND);
-        Ok(())
     }),
-    fact("registered: copies are asynchronous", |d| {
+    fact!("registered: copies are asynchronous", |d| {
         let mut memory = vec![1_u8; 64 << 10];
         let start = (memory.as_mut_ptr() as u64).next_multiple_of(4096);
         d.must("register", d.cuMemHostRegister_v2(start, 8192, 0))?;
@@ -189,6 +178,5 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("unregister", d.cuMemHostUnregister(start), SUCCESS);
-        Ok(())
     }),
 ];

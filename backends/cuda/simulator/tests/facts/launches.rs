@@ -3,7 +3,7 @@
 use crate::driver::{
     ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, SUCCESS,
 };
-use crate::fact::{Check, Fact, Scene, fact};
+use crate::fact::{Check, Fact, Scene, fact, named};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
 
@@ -38,7 +38,7 @@ fn lost(d: &Scene, pointer: u64, stream: usize, event: usize) -> Check {
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("modules: invalid images", |d| {
+    fact!("modules: invalid images", |d| {
         let mut module = 0;
         d.is("text", d.cuModuleLoadData(&mut module, c"garbage".as_ptr()), INVALID_IMAGE);
         d.is("nothing", d.cuModuleLoadData(&mut module, c"".as_ptr()), INVALID_IMAGE);
@@ -46,9 +46,8 @@ pub(crate) const FACTS: &[Fact] = &[
             c".version 7.0\n.target sm_60\n.address_size 64\n.visible .entry broken() { nonsense; }\n";
         d.is("PTX with an error", d.cuModuleLoadData(&mut module, broken.as_ptr()), INVALID_PTX);
         d.is("null", d.cuModuleLoadData(&mut module, std::ptr::null()), INVALID_VALUE);
-        Ok(())
     }),
-    fact("modules: functions by name", |d| {
+    fact!("modules: functions by name", |d| {
         let (module, mut function) = (d.module()?, 0);
         d.is("known", d.cuModuleGetFunction(&mut function, module, c"write_pattern".as_ptr()), SUCCESS);
         d.is("unknown", d.cuModuleGetFunction(&mut function, module, c"no_such_kernel".as_ptr()), NOT_FOUND);
@@ -56,9 +55,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("null module", d.cuModuleGetFunction(&mut function, 0, c"delay".as_ptr()), INVALID_HANDLE);
         d.is("unload", d.cuModuleUnload(module), SUCCESS);
         d.is("unload null", d.cuModuleUnload(0), INVALID_HANDLE);
-        Ok(())
     }),
-    fact("launches: a kernel writes, and another checks", |d| {
+    fact!("launches: a kernel writes, and another checks", |d| {
         let (writer, checker) = (d.kernel(c"write_pattern")?, d.kernel(c"count_mismatches")?);
         let (pointer, count, stream) = (d.alloc(4099)?, d.alloc(8)?, d.stream(NON_BLOCKING)?);
         d.is("write", d.launch(writer, stream, &mut [pointer, 4099, 5]), SUCCESS);
@@ -69,9 +67,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("check of another seed", d.launch(checker, stream, &mut [pointer, 4099, 6, count]), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("mismatches of another seed", d.word(count)? > 4000, true);
-        Ok(())
     }),
-    fact("launches: sizes of grids and blocks", |d| {
+    fact!("launches: sizes of grids and blocks", |d| {
         let delay = d.kernel(c"delay")?;
         let run = |grid: [u32; 3], block: [u32; 3], shared| {
             let mut time = 0_u64;
@@ -100,9 +97,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("1024 threads", run([1, 1, 1], [1024, 1, 1], 0), SUCCESS);
         d.is("null function", d.launch(0, 0, &mut [0]), INVALID_HANDLE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("launches: a kernel of another context", |d| {
+    fact!("launches: a kernel of another context", |d| {
         let (delay, stream) = (d.kernel(c"delay")?, d.stream(NON_BLOCKING)?);
         d.other_context()?;
         let other = d.stream(NON_BLOCKING)?;
@@ -110,33 +106,30 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("in the current context's legacy stream", d.launch(delay, 0, &mut [0]), INVALID_HANDLE);
         d.is("in its own context's stream", d.launch(delay, stream, &mut [0]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("launches: without a current context", |d| {
+    fact!("launches: without a current context", |d| {
         let (delay, stream) = (d.kernel(c"delay")?, d.stream(NON_BLOCKING)?);
         d.is("pop", d.cuCtxPopCurrent_v2(&mut 0), SUCCESS);
         d.is("launch", d.launch(delay, stream, &mut [0]), SUCCESS);
         d.note("cuStreamQuery", d.cuStreamQuery(stream));
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("launches: a kernel is asynchronous", |d| {
+    fact!("launches: a kernel is asynchronous", |d| {
         let (delay, stream) = (d.kernel(c"delay")?, d.stream(NON_BLOCKING)?);
         d.is("warm", d.launch(delay, stream, &mut [0]), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("200 ms", d.launch(delay, stream, &mut [200_000_000]), SUCCESS);
         d.eq("busy", d.busy(stream), true);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("launches: a write to unmapped addresses loses the context", |d| {
+    named("launches: a write to unmapped addresses loses the context", |d| {
         let (writer, pointer) = (d.kernel(c"write_pattern")?, d.alloc(4096)?);
         let (stream, event) = (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         d.is("launch", d.launch(writer, stream, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
         lost(d, pointer, stream, event)
     }),
-    fact("launches: a lost primary context cannot be retained again", |d| {
+    fact!("launches: a lost primary context cannot be retained again", |d| {
         let writer = d.kernel(c"write_pattern")?;
         d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
@@ -144,9 +137,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut context = 0;
         d.is("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0), ILLEGAL_ADDRESS);
         d.eq("no handle", context, 0);
-        Ok(())
     }),
-    fact("launches: a write to a mapping without access", |d| {
+    fact!("launches: a write to a mapping without access", |d| {
         let (writer, unit) = (d.kernel(c"write_pattern")?, d.unit()?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.must("cuMemMap", d.cuMemMap(address, unit, 0, handle, 0))?;
@@ -155,9 +147,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemUnmap after it", d.cuMemUnmap(address, unit), SUCCESS);
         d.is("cuMemRelease after it", d.cuMemRelease(handle), SUCCESS);
         d.is("cuMemAddressFree after it", d.cuMemAddressFree(address, unit), SUCCESS);
-        Ok(())
     }),
-    fact("launches: a read after unmapping", |d| {
+    fact!("launches: a read after unmapping", |d| {
         let (checker, unit, count) = (d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.map(address, unit, handle)?;
@@ -166,9 +157,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.must("cuMemUnmap", d.cuMemUnmap(address, unit))?;
         d.is("launch", d.launch(checker, 0, &mut [address, 64, 5, count]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        Ok(())
     }),
-    fact("launches: a fault loses every context of the device", |d| {
+    fact!("launches: a fault loses every context of the device", |d| {
         let writer = d.kernel(c"write_pattern")?;
         let other = d.other_context()?;
         let pointer = d.alloc(4096)?;
@@ -178,29 +168,26 @@ pub(crate) const FACTS: &[Fact] = &[
         d.must("set", d.cuCtxSetCurrent(other))?;
         d.is("cuMemsetD8 in the other context", d.cuMemsetD8_v2(pointer, 1, 16), ILLEGAL_ADDRESS);
         d.is("cuCtxSynchronize in the other context", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        Ok(())
     }),
-    fact("launches: a fault loses the contexts of other devices too", |d| {
+    fact!("launches: a fault loses the contexts of other devices too", |d| {
         let (writer, other) = (d.kernel(c"write_pattern")?, d.second_device()?);
         d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         d.must("set", d.cuCtxSetCurrent(other))?;
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut 0, 4096), ILLEGAL_ADDRESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        Ok(())
     })
     .two_devices(),
-    fact("launches: a write to another device's memory without access", |d| {
+    fact!("launches: a write to another device's memory without access", |d| {
         let (writer, other) = (d.kernel(c"write_pattern")?, d.second_device()?);
         d.must("set", d.cuCtxSetCurrent(other))?;
         let pointer = d.alloc(4096)?;
         d.must("set", d.cuCtxSetCurrent(d.context))?;
         d.is("launch", d.launch(writer, 0, &mut [pointer, 64, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        Ok(())
     })
     .two_devices(),
-    fact("launches: a reset after a fault", |d| {
+    fact!("launches: a reset after a fault", |d| {
         let writer = d.kernel(c"write_pattern")?;
         d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
@@ -208,9 +195,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut context = 0;
         d.note("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0));
         d.note("cuCtxCreate", d.cuCtxCreate_v2(&mut context, 0, 0));
-        Ok(())
     }),
-    fact("launches: a write to a read-only mapping", |d| {
+    fact!("launches: a write to a read-only mapping", |d| {
         let (writer, checker, unit, count) =
             (d.kernel(c"write_pattern")?, d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
@@ -222,6 +208,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("a kernel that writes", d.launch(writer, 0, &mut [address, 64, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        Ok(())
     }),
 ];

@@ -6,14 +6,13 @@ use crate::scene::MIB;
 use std::ptr::null_mut;
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("memory: 0 bytes, and a null result", |d| {
+    fact!("memory: 0 bytes, and a null result", |d| {
         let mut pointer = 7;
         d.is("cuMemAlloc of 0 bytes", d.cuMemAlloc_v2(&mut pointer, 0), INVALID_VALUE);
         d.eq("pointer after 0 bytes", pointer, 0);
         d.is("cuMemAlloc(null)", d.cuMemAlloc_v2(null_mut(), 4096), INVALID_VALUE);
-        Ok(())
     }),
-    fact("memory: more than is available", |d| {
+    fact!("memory: more than is available", |d| {
         let (mut free, mut total, mut pointer) = (0, 0, 7);
         d.must("cuMemGetInfo", d.cuMemGetInfo_v2(&mut free, &mut total))?;
         d.is("twice the total", d.cuMemAlloc_v2(&mut pointer, total * 2), OUT_OF_MEMORY);
@@ -22,9 +21,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("2^60", d.cuMemAlloc_v2(&mut pointer, 1 << 60), OUT_OF_MEMORY);
         d.is("all but one", d.cuMemAlloc_v2(&mut pointer, usize::MAX), OUT_OF_MEMORY);
         d.is("and then a little", d.cuMemAlloc_v2(&mut pointer, 4096), SUCCESS);
-        Ok(())
     }),
-    fact("memory: aligned to 256 bytes at least", |d| {
+    fact!("memory: aligned to 256 bytes at least", |d| {
         let mut pointers = Vec::new();
         for bytes in [1, 3, 255, 257, 4097, MIB + 1, 3 * MIB] {
             let mut pointer = 0;
@@ -34,9 +32,8 @@ pub(crate) const FACTS: &[Fact] = &[
             pointers.push(pointer);
         }
         d.note("distance of the first two", pointers[1].wrapping_sub(pointers[0]) as i64);
-        Ok(())
     }),
-    fact("memory: releasing other addresses", |d| {
+    fact!("memory: releasing other addresses", |d| {
         let pointer = d.alloc(MIB)?;
         let local = 5_u32;
         d.is("null", d.cuMemFree_v2(0), SUCCESS);
@@ -46,9 +43,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("once", d.cuMemFree_v2(pointer), SUCCESS);
         d.is("twice", d.cuMemFree_v2(pointer), INVALID_VALUE);
         d.is("and the context works", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("memory: an allocation reduces free memory until its release", |d| {
+    fact!("memory: an allocation reduces free memory until its release", |d| {
         let warm = d.alloc(MIB)?;
         let before = d.free_memory()?;
         let mut pointer = 0;
@@ -62,10 +58,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemAlloc of 2 MiB + 1", d.cuMemAlloc_v2(&mut pointer, 2 * MIB + 1), SUCCESS);
         d.note("taken by that and 2 MiB + 1", before - d.free_memory()?);
         d.is("cuMemFree", d.cuMemFree_v2(warm), SUCCESS);
-        Ok(())
     })
     .alone(),
-    fact("memory: fills and copies of 0 bytes", |d| {
+    fact!("memory: fills and copies of 0 bytes", |d| {
         let pointer = d.alloc(4096)?;
         d.is("cuMemsetD8 of 0 bytes", d.cuMemsetD8_v2(pointer, 1, 0), SUCCESS);
         d.is("cuMemsetD8Async of 0 bytes", d.cuMemsetD8Async(pointer, 1, 0, 0), SUCCESS);
@@ -75,9 +70,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemcpyAsync of 0 bytes at null", d.cuMemcpyAsync(0, 0, 0, 0), SUCCESS);
         d.is("cuMemcpyHtoD of 0 bytes", d.cuMemcpyHtoD_v2(pointer, [0].as_ptr(), 0), SUCCESS);
         d.eq("word", d.word(pointer)?, 0);
-        Ok(())
     }),
-    fact("memory: fills outside of allocations", |d| {
+    fact!("memory: fills outside of allocations", |d| {
         let pointer = d.alloc(4 * MIB)?;
         d.is("null", d.cuMemsetD8_v2(0, 1, 16), INVALID_VALUE);
         d.is("past the end", d.cuMemsetD8_v2(pointer + 4 * MIB as u64 - 8, 1, 16), INVALID_VALUE);
@@ -87,9 +81,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("garbage, later", d.cuMemsetD8Async(0x1234_5678_9000, 1, 16, 0), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("the last bytes", d.cuMemsetD8_v2(pointer + 4 * MIB as u64 - 16, 1, 16), SUCCESS);
-        Ok(())
     }),
-    fact("memory: copies past the end", |d| {
+    fact!("memory: copies past the end", |d| {
         let (from, to) = (d.alloc(4 * MIB)?, d.alloc(8 * MIB)?);
         d.is("cuMemcpy", d.cuMemcpy(to, from, 6 * MIB), INVALID_VALUE);
         d.is("cuMemcpyAsync", d.cuMemcpyAsync(to, from, 6 * MIB, 0), INVALID_VALUE);
@@ -98,9 +91,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemcpyHtoD", d.cuMemcpyHtoD_v2(from, host.as_ptr(), 6 * MIB), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("within", d.cuMemcpy(to + 64, from + 64, 3 * MIB), SUCCESS);
-        Ok(())
     }),
-    fact("memory: copies detect host memory by address", |d| {
+    fact!("memory: copies detect host memory by address", |d| {
         let pointer = d.alloc(4096)?;
         let (source, mut target) = ([7_u8; 64], [0_u8; 64]);
         d.is("from pageable memory", d.cuMemcpy(pointer, source.as_ptr() as u64, 64), SUCCESS);
@@ -108,9 +100,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.eq("bytes", target == source, true);
         d.is("host to host", d.cuMemcpy(target.as_mut_ptr() as u64, source.as_ptr() as u64, 64), SUCCESS);
-        Ok(())
     }),
-    fact("memory: the range around a pointer", |d| {
+    fact!("memory: the range around a pointer", |d| {
         let pointer = d.alloc(MIB + 5)?;
         let (mut start, mut bytes) = (0, 0);
         d.is("inside", d.cuMemGetAddressRange_v2(&mut start, &mut bytes, pointer + 77), SUCCESS);
@@ -121,9 +112,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("null", d.cuMemGetAddressRange_v2(&mut start, &mut bytes, 0), NOT_FOUND);
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
         d.is("freed", d.cuMemGetAddressRange_v2(&mut start, &mut bytes, pointer), NOT_FOUND);
-        Ok(())
     }),
-    fact("memory: attributes of a pointer", |d| {
+    fact!("memory: attributes of a pointer", |d| {
         let pointer = d.alloc(4096)?;
         let get = |attribute, expected: u64, name: &str| {
             let mut value = 0;
@@ -145,9 +135,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("attribute 0", d.cuPointerGetAttribute(&mut value, 0, pointer), INVALID_VALUE);
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
         d.is("freed", d.cuPointerGetAttribute(&mut value, 2, pointer), INVALID_VALUE);
-        Ok(())
     }),
-    fact("memory: a reused address has a new buffer identity", |d| {
+    fact!("memory: a reused address has a new buffer identity", |d| {
         let mut last = 0;
         let mut addresses = Vec::new();
         for _ in 0..10 {
@@ -160,6 +149,5 @@ pub(crate) const FACTS: &[Fact] = &[
             d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
         }
         d.note("the address came again", addresses.windows(2).filter(|pair| pair[0] == pair[1]).count());
-        Ok(())
     }),
 ];

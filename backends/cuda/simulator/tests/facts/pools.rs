@@ -46,7 +46,7 @@ fn from_pool(d: &Scene, pool: usize, bytes: usize, stream: usize) -> Result<u64,
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("pools: each device has a default pool", |d| {
+    fact!("pools: each device has a default pool", |d| {
         let (mut first, mut second, mut current) = (0, 0, 0);
         d.is("cuDeviceGetDefaultMemPool", d.cuDeviceGetDefaultMemPool(&mut first, 0), SUCCESS);
         d.is("cuDeviceGetDefaultMemPool", d.cuDeviceGetDefaultMemPool(&mut second, 0), SUCCESS);
@@ -55,9 +55,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("destroy", d.cuMemPoolDestroy(first), INVALID_VALUE);
         d.is("destroy null", d.cuMemPoolDestroy(0), INVALID_VALUE);
         d.is("null result", d.cuDeviceGetDefaultMemPool(null_mut(), 0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("pools: attributes of a new pool", |d| {
+    fact!("pools: attributes of a new pool", |d| {
         let pool = pool(d)?;
         for (attribute, name, expected) in [
             (1, "FOLLOW_EVENT_DEPENDENCIES", 1),
@@ -79,9 +78,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("attribute 0", d.cuMemPoolGetAttribute(pool, 0, &mut value), INVALID_VALUE);
         d.is("attribute 99", d.cuMemPoolGetAttribute(pool, 99, &mut value), INVALID_VALUE);
         d.is("null", d.cuMemPoolGetAttribute(pool, THRESHOLD, null_mut()), INVALID_VALUE);
-        Ok(())
     }),
-    fact("pools: attributes that may be set", |d| {
+    fact!("pools: attributes that may be set", |d| {
         let pool = pool(d)?;
         set(d, pool, THRESHOLD, u64::MAX);
         d.eq("RELEASE_THRESHOLD", get(d, pool, THRESHOLD), u64::MAX);
@@ -92,9 +90,8 @@ pub(crate) const FACTS: &[Fact] = &[
         value = 0;
         d.is("USED", d.cuMemPoolSetAttribute(pool, USED, &mut value), INVALID_VALUE);
         d.is("RESERVED", d.cuMemPoolSetAttribute(pool, RESERVED, &mut value), INVALID_VALUE);
-        Ok(())
     }),
-    fact("pools: bad properties", |d| {
+    fact!("pools: bad properties", |d| {
         let (mut pool, good) = (0, properties(0, 0));
         d.is("null properties", d.cuMemPoolCreate(&mut pool, null()), INVALID_VALUE);
         d.is("null result", d.cuMemPoolCreate(null_mut(), &good), INVALID_VALUE);
@@ -110,9 +107,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("shareable", d.cuMemPoolCreate(&mut pool, &bad), SUCCESS);
         bad.handle_types = 64;
         d.is("handle types 64", d.cuMemPoolCreate(&mut pool, &bad), INVALID_VALUE);
-        Ok(())
     }),
-    fact("pools: bytes in use and bytes reserved", |d| {
+    fact!("pools: bytes in use and bytes reserved", |d| {
         let (pool, stream) = (pool(d)?, d.stream(NON_BLOCKING)?);
         let pointer = from_pool(d, pool, 5 * MIB + 1, stream)?;
         d.eq("used for 5 MiB + 1", get(d, pool, USED), 5 * MIB as u64 + 1);
@@ -126,9 +122,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("reserved at most", get(d, pool, RESERVED_HIGH) >= used, true);
         set(d, pool, USED_HIGH, 0);
         d.eq("used at most, reset", get(d, pool, USED_HIGH), 0);
-        Ok(())
     }),
-    fact("pools: the threshold keeps memory, trimming releases it", |d| {
+    fact!("pools: the threshold keeps memory, trimming releases it", |d| {
         let (pool, stream) = (pool(d)?, d.stream(NON_BLOCKING)?);
         set(d, pool, THRESHOLD, u64::MAX);
         let pointer = from_pool(d, pool, 64 * MIB, stream)?;
@@ -144,9 +139,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("cuMemPoolTrimTo(0)", d.cuMemPoolTrimTo(pool, 0), SUCCESS);
         d.eq("reserved", get(d, pool, RESERVED), 0);
-        Ok(())
     }),
-    fact("pools: memory released in a stream is reused in it at once", |d| {
+    fact!("pools: memory released in a stream is reused in it at once", |d| {
         let (pool, stream) = (pool(d)?, d.stream(NON_BLOCKING)?);
         set(d, pool, THRESHOLD, u64::MAX);
         let warm = from_pool(d, pool, MIB, stream)?;
@@ -163,9 +157,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the gate is closed still", gate.passed(), false);
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("pools: releasing other memory in a stream's order", |d| {
+    fact!("pools: releasing other memory in a stream's order", |d| {
         let (pool, stream, plain) = (pool(d)?, d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         d.is("null", d.cuMemFreeAsync(0, stream), SUCCESS);
         d.is("garbage", d.cuMemFreeAsync(0x1234_5678_9000, stream), INVALID_VALUE);
@@ -175,9 +168,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("once", d.cuMemFreeAsync(pointer, stream), SUCCESS);
         d.is("twice", d.cuMemFreeAsync(pointer, stream), INVALID_VALUE);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("pools: memory of a pool may be released by cuMemFree", |d| {
+    fact!("pools: memory of a pool may be released by cuMemFree", |d| {
         let (pool, stream) = (pool(d)?, d.stream(NON_BLOCKING)?);
         let pointer = from_pool(d, pool, MIB, stream)?;
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
@@ -192,9 +184,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemFreeAsync", d.cuMemFreeAsync(again, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.note("used after its release", get(d, pool, USED));
-        Ok(())
     }),
-    fact("pools: sizes", |d| {
+    fact!("pools: sizes", |d| {
         let (pool, stream) = (pool(d)?, d.stream(NON_BLOCKING)?);
         let mut pointer = 7;
         d.is("0 bytes", d.cuMemAllocFromPoolAsync(&mut pointer, 0, pool, stream), SUCCESS);
@@ -204,17 +195,15 @@ pub(crate) const FACTS: &[Fact] = &[
         let (first, second) = (from_pool(d, pool, 1, stream)?, from_pool(d, pool, 1, stream)?);
         d.eq("distance of two of 1 byte", second.wrapping_sub(first), 512);
         d.eq("used for two of 1 byte", get(d, pool, USED), 2);
-        Ok(())
     }),
-    fact("pools: a maximum size", |d| {
+    fact!("pools: a maximum size", |d| {
         let (mut pool, mut pointer) = (0, 0);
         d.must("cuMemPoolCreate", d.cuMemPoolCreate(&mut pool, &properties(0, 64 * MIB)))?;
         d.is("above", d.cuMemAllocFromPoolAsync(&mut pointer, 65 * MIB, pool, 0), OUT_OF_MEMORY);
         d.is("below", d.cuMemAllocFromPoolAsync(&mut pointer, 40 * MIB, pool, 0), SUCCESS);
         d.is("above, together", d.cuMemAllocFromPoolAsync(&mut pointer, 40 * MIB, pool, 0), OUT_OF_MEMORY);
-        Ok(())
     }),
-    fact("pools: a pool is destroyed with memory in use", |d| {
+    fact!("pools: a pool is destroyed with memory in use", |d| {
         let (pool, stream) = (pool(d)?, d.stream(NON_BLOCKING)?);
         let pointer = from_pool(d, pool, MIB, stream)?;
         d.is("cuMemPoolDestroy", d.cuMemPoolDestroy(pool), SUCCESS);
@@ -223,9 +212,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0x0303_0303);
         d.is("cuMemFreeAsync", d.cuMemFreeAsync(pointer, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
-    fact("pools: the handle of a destroyed pool", |d| {
+    fact!("pools: the handle of a destroyed pool", |d| {
         let (pool, mut pointer) = (pool(d)?, 0);
         d.is("cuMemPoolDestroy", d.cuMemPoolDestroy(pool), SUCCESS);
         d.is(
@@ -234,10 +222,9 @@ pub(crate) const FACTS: &[Fact] = &[
             INVALID_VALUE,
         );
         d.is("cuMemPoolDestroy", d.cuMemPoolDestroy(pool), INVALID_VALUE);
-        Ok(())
     })
     .simulator_only(),
-    fact("pools: the device's current pool serves cuMemAllocAsync", |d| {
+    fact!("pools: the device's current pool serves cuMemAllocAsync", |d| {
         let (pool, mut pointer, mut owner) = (pool(d)?, 0, 0);
         d.is("cuDeviceSetMemPool", d.cuDeviceSetMemPool(0, pool), SUCCESS);
         d.is("cuMemAllocAsync", d.cuMemAllocAsync(&mut pointer, MIB, 0), SUCCESS);
@@ -252,9 +239,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuDeviceGetMemPool", d.cuDeviceGetMemPool(&mut current, 0), SUCCESS);
         d.must("default", d.cuDeviceGetDefaultMemPool(&mut default, 0))?;
         d.eq("makes the default one current", current == default, true);
-        Ok(())
     }),
-    fact("pools: access and export", |d| {
+    fact!("pools: access and export", |d| {
         let (pool, mut flags, mut file) = (pool(d)?, 9, -1);
         d.is("cuMemPoolGetAccess", d.cuMemPoolGetAccess(&mut flags, pool, &mut on_device(0)), SUCCESS);
         d.eq("flags", flags, 3);
@@ -263,6 +249,5 @@ pub(crate) const FACTS: &[Fact] = &[
         none.flags = 0;
         d.is("no access for the device itself", d.cuMemPoolSetAccess(pool, &none, 1), INVALID_DEVICE);
         d.is("export", d.cuMemPoolExportToShareableHandle(&mut file, pool, 1, 0), INVALID_VALUE);
-        Ok(())
     }),
 ];

@@ -14,7 +14,7 @@ fn shareable(d: &Scene, bytes: usize) -> Result<u64, Stop> {
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("sharing: the properties of a handle", |d| {
+    fact!("sharing: the properties of a handle", |d| {
         let unit = d.unit()?;
         let (plain, shared) = (d.create(unit)?, shareable(d, unit)?);
         for (handle, expected) in [(plain, 0), (shared, FILE)] {
@@ -26,9 +26,8 @@ pub(crate) const FACTS: &[Fact] = &[
         }
         let mut properties = physical(0);
         d.is("no handle", d.cuMemGetAllocationPropertiesFromHandle(&mut properties, 0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("sharing: only shareable handles can be exported", |d| {
+    fact!("sharing: only shareable handles can be exported", |d| {
         let unit = d.unit()?;
         let (plain, shared, mut file) = (d.create(unit)?, shareable(d, unit)?, -1);
         d.is("not shareable", d.cuMemExportToShareableHandle(&mut file, plain, FILE, 0), INVALID_VALUE);
@@ -41,9 +40,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let first = file;
         d.is("again", d.cuMemExportToShareableHandle(&mut file, shared, FILE, 0), SUCCESS);
         d.eq("another descriptor", file != first, true);
-        Ok(())
     }),
-    fact("sharing: an imported handle shares the bytes", |d| {
+    fact!("sharing: an imported handle shares the bytes", |d| {
         let unit = d.unit()?;
         let (handle, first, second) = (shareable(d, unit)?, d.reserve(unit)?, d.reserve(unit)?);
         d.map(first, unit, handle)?;
@@ -62,9 +60,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("unmap the original", d.cuMemUnmap(first, unit), SUCCESS);
         d.is("cuMemsetD8", d.cuMemsetD8_v2(second, 7, unit), SUCCESS);
         d.eq("word", d.word(second)?, 0x0707_0707);
-        Ok(())
     }),
-    fact("sharing: descriptors of other files", |d| {
+    fact!("sharing: descriptors of other files", |d| {
         let mut handle = 0;
         let file = std::fs::File::open("/dev/null").expect("every system has it");
         let number = std::os::fd::AsRawFd::as_raw_fd(&file) as usize;
@@ -72,9 +69,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("not open", d.cuMemImportFromShareableHandle(&mut handle, 900, FILE), UNKNOWN);
         d.is("negative", d.cuMemImportFromShareableHandle(&mut handle, usize::MAX, FILE), UNKNOWN);
         d.is("no kind", d.cuMemImportFromShareableHandle(&mut handle, number, 0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("sharing: a descriptor keeps the memory", |d| {
+    fact!("sharing: a descriptor keeps the memory", |d| {
         let unit = d.unit()?;
         let before = d.free_memory()?;
         let handle = shareable(d, 64 * unit)?;
@@ -87,15 +83,13 @@ pub(crate) const FACTS: &[Fact] = &[
         // SAFETY: the descriptor is of the export above, and nothing else closes it.
         drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(file) });
         d.eq("after it is closed", before - d.free_memory()?, 0);
-        Ok(())
     })
     .alone(),
-    fact("sharing: an imported handle is exported again", |d| {
+    fact!("sharing: an imported handle is exported again", |d| {
         let handle = shareable(d, d.unit()?)?;
         let (mut file, mut imported) = (-1, 0);
         d.must("export", d.cuMemExportToShareableHandle(&mut file, handle, FILE, 0))?;
         d.must("import", d.cuMemImportFromShareableHandle(&mut imported, file as usize, FILE))?;
         d.note("export again", d.cuMemExportToShareableHandle(&mut file, imported, FILE, 0));
-        Ok(())
     }),
 ];

@@ -32,7 +32,7 @@ extern "C" fn call_driver(data: *mut c_void) {
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("streams: three handles exist without being created", |d| {
+    fact!("streams: three handles exist without being created", |d| {
         for stream in [0, LEGACY, PER_THREAD] {
             d.is(&format!("cuStreamQuery({stream})"), d.cuStreamQuery(stream), SUCCESS);
             d.is(&format!("cuStreamSynchronize({stream})"), d.cuStreamSynchronize(stream), SUCCESS);
@@ -47,16 +47,14 @@ pub(crate) const FACTS: &[Fact] = &[
         }
         d.eq("0 is the legacy stream", id(d, 0) == id(d, LEGACY), true);
         d.eq("2 is another", id(d, 0) != id(d, PER_THREAD), true);
-        Ok(())
     }),
-    fact("streams: the default streams cannot be destroyed", |d| {
+    fact!("streams: the default streams cannot be destroyed", |d| {
         d.is("cuStreamDestroy(0)", d.cuStreamDestroy_v2(0), INVALID_HANDLE);
         d.is("cuStreamDestroy(1)", d.cuStreamDestroy_v2(LEGACY), INVALID_HANDLE);
         d.is("cuStreamDestroy(2)", d.cuStreamDestroy_v2(PER_THREAD), INVALID_HANDLE);
         d.is("cuStreamQuery(2)", d.cuStreamQuery(PER_THREAD), SUCCESS);
-        Ok(())
     }),
-    fact("streams: each thread has its own default stream", |d| {
+    fact!("streams: each thread has its own default stream", |d| {
         let (context, here) = (d.context, id(d, PER_THREAD));
         let (there, legacy) = std::thread::scope(|scope| {
             let other = scope.spawn(|| {
@@ -68,9 +66,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("per thread", here != there, true);
         d.eq("legacy", legacy == id(d, LEGACY), true);
         d.eq("again", here == id(d, PER_THREAD), true);
-        Ok(())
     }),
-    fact("streams: identities are not reused", |d| {
+    fact!("streams: identities are not reused", |d| {
         let mut seen = Vec::new();
         for _ in 0..50 {
             let stream = d.stream(NON_BLOCKING)?;
@@ -82,9 +79,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("first", seen[0]);
         d.note("last", seen[49]);
         d.is("null", d.cuStreamGetId(0, null_mut()), INVALID_VALUE);
-        Ok(())
     }),
-    fact("streams: flags and null results", |d| {
+    fact!("streams: flags and null results", |d| {
         let mut stream = 0;
         d.is("flags 8", d.cuStreamCreate(&mut stream, 8), INVALID_VALUE);
         d.is("null", d.cuStreamCreate(null_mut(), 0), INVALID_VALUE);
@@ -93,9 +89,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamGetFlags", d.cuStreamGetFlags(stream, &mut flags), SUCCESS);
         d.eq("flags", flags, NON_BLOCKING);
         d.is("cuStreamGetCtx(null)", d.cuStreamGetCtx(stream, null_mut()), INVALID_VALUE);
-        Ok(())
     }),
-    fact("streams: priorities are clamped to the range", |d| {
+    fact!("streams: priorities are clamped to the range", |d| {
         let (mut least, mut greatest) = (9, 9);
         d.is("range", d.cuCtxGetStreamPriorityRange(&mut least, &mut greatest), SUCCESS);
         d.eq("least", least, 0);
@@ -107,9 +102,8 @@ pub(crate) const FACTS: &[Fact] = &[
             d.is("priority", d.cuStreamGetPriority(stream, &mut priority), SUCCESS);
             d.eq(&format!("priority, {asked} asked"), priority, expected);
         }
-        Ok(())
     }),
-    fact("streams: a held stream is not ready, and then complete", |d| {
+    fact!("streams: a held stream is not ready, and then complete", |d| {
         let (stream, other, pointer) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let gate = d.gate(stream)?;
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 7, 4096, stream), SUCCESS);
@@ -119,9 +113,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("cuStreamQuery", d.cuStreamQuery(stream), SUCCESS);
         d.eq("word", d.word(pointer)?, 0x0707_0707);
-        Ok(())
     }),
-    fact("streams: blocking streams wait for the legacy stream", |d| {
+    fact!("streams: blocking streams wait for the legacy stream", |d| {
         let (blocking, free) = (d.stream(0)?, d.stream(NON_BLOCKING)?);
         let pointer = d.alloc(4096)?;
         let gate = d.gate(0)?;
@@ -138,9 +131,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("legacy", d.busy(LEGACY), true);
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("streams: the legacy stream waits for blocking streams", |d| {
+    fact!("streams: the legacy stream waits for blocking streams", |d| {
         let (blocking, free) = (d.stream(0)?, d.stream(NON_BLOCKING)?);
         let pointer = d.alloc(4096)?;
         let gate = d.gate(free)?;
@@ -156,9 +148,8 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("legacy", d.cuStreamQuery(0), SUCCESS);
-        Ok(())
     }),
-    fact("streams: a stream with pending work may be destroyed", |d| {
+    fact!("streams: a stream with pending work may be destroyed", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let gate = d.gate(stream)?;
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 7, 4096, stream), SUCCESS);
@@ -167,17 +158,15 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.eq("word", d.word(pointer)?, 0x0707_0707);
-        Ok(())
     }),
-    fact("streams: the handle of a destroyed stream", |d| {
+    fact!("streams: the handle of a destroyed stream", |d| {
         let stream = d.stream(NON_BLOCKING)?;
         d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), SUCCESS);
         d.is("cuStreamQuery", d.cuStreamQuery(stream), INVALID_HANDLE);
         d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), INVALID_HANDLE);
-        Ok(())
     })
     .simulator_only(),
-    fact("streams: host functions run in order", |d| {
+    fact!("streams: host functions run in order", |d| {
         let stream = d.stream(NON_BLOCKING)?;
         for value in 1..=20_usize {
             d.is("cuLaunchHostFunc", d.cuLaunchHostFunc(stream, note_order, value as *mut c_void), SUCCESS);
@@ -194,9 +183,8 @@ pub(crate) const FACTS: &[Fact] = &[
         );
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("order", *ORDER.lock().unwrap() == (1..=21).collect::<Vec<_>>(), true);
-        Ok(())
     }),
-    fact("streams: a host function may not call the driver", |d| {
+    fact!("streams: a host function may not call the driver", |d| {
         let stream = d.stream(NON_BLOCKING)?;
         let data = (&raw const *d).cast_mut().cast();
         d.is("cuLaunchHostFunc", d.cuLaunchHostFunc(stream, call_driver, data), SUCCESS);
@@ -206,9 +194,8 @@ pub(crate) const FACTS: &[Fact] = &[
         {
             d.is(call, Code(*code), NOT_PERMITTED);
         }
-        Ok(())
     }),
-    fact("streams: use while another context is current", |d| {
+    fact!("streams: use while another context is current", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let other = d.other_context()?;
         let mut context = 0;
@@ -221,9 +208,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemcpyAsync", d.cuMemcpyAsync(pointer, pointer + 2048, 16, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), SUCCESS);
-        Ok(())
     }),
-    fact("streams: a context's synchronisation waits for all of its own", |d| {
+    fact!("streams: a context's synchronisation waits for all of its own", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 1, 16, stream), SUCCESS);
         d.waits("cuCtxSynchronize", stream, true, || d.cuCtxSynchronize())?;
@@ -234,6 +220,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("waits", gate.passed(), false);
         gate.open();
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        Ok(())
     }),
 ];

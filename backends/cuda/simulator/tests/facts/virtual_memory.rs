@@ -6,7 +6,7 @@ use crate::scene::{MIB, NON_BLOCKING, on_device, physical, read_write};
 use std::ptr::{null, null_mut};
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("virtual memory: units of 2 MiB", |d| {
+    fact!("virtual memory: units of 2 MiB", |d| {
         let (mut least, mut best) = (0, 0);
         d.is("minimum", d.cuMemGetAllocationGranularity(&mut least, &physical(0), 0), SUCCESS);
         d.is("recommended", d.cuMemGetAllocationGranularity(&mut best, &physical(0), 1), SUCCESS);
@@ -17,9 +17,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut bad = physical(0);
         bad.location.id = 99;
         d.is("device 99", d.cuMemGetAllocationGranularity(&mut least, &bad, 0), SUCCESS);
-        Ok(())
     }),
-    fact("virtual memory: reserving addresses", |d| {
+    fact!("virtual memory: reserving addresses", |d| {
         let (unit, mut address) = (d.unit()?, 0);
         d.is("0 bytes", d.cuMemAddressReserve(&mut address, 0, 0, 0, 0), INVALID_VALUE);
         d.is("1 byte", d.cuMemAddressReserve(&mut address, 1, 0, 0, 0), INVALID_VALUE);
@@ -36,9 +35,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("remainder", address % (1 << 30), 0);
         d.is("2^40 bytes", d.cuMemAddressReserve(&mut address, 1 << 40, 0, 0, 0), SUCCESS);
         d.is("2^60 bytes", d.cuMemAddressReserve(&mut address, 1 << 60, 0, 0, 0), OUT_OF_MEMORY);
-        Ok(())
     }),
-    fact("virtual memory: reserving at a given address", |d| {
+    fact!("virtual memory: reserving at a given address", |d| {
         let unit = d.unit()?;
         let first = d.reserve(4 * unit)?;
         let mut address = 0;
@@ -47,9 +45,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("release", d.cuMemAddressFree(first, 4 * unit), SUCCESS);
         d.is("not in use", d.cuMemAddressReserve(&mut address, 4 * unit, 0, first, 0), SUCCESS);
         d.eq("there", address == first, true);
-        Ok(())
     }),
-    fact("virtual memory: releasing addresses", |d| {
+    fact!("virtual memory: releasing addresses", |d| {
         let unit = d.unit()?;
         let address = d.reserve(4 * unit)?;
         d.is("a part", d.cuMemAddressFree(address, unit), INVALID_VALUE);
@@ -58,9 +55,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("all", d.cuMemAddressFree(address, 4 * unit), SUCCESS);
         d.is("again", d.cuMemAddressFree(address, 4 * unit), INVALID_VALUE);
         d.is("null", d.cuMemAddressFree(0, unit), INVALID_VALUE);
-        Ok(())
     }),
-    fact("virtual memory: creating physical memory", |d| {
+    fact!("virtual memory: creating physical memory", |d| {
         let (unit, mut handle, good) = (d.unit()?, 0, physical(0));
         d.is("0 bytes", d.cuMemCreate(&mut handle, 0, &good, 0), INVALID_VALUE);
         d.is("one and a half units", d.cuMemCreate(&mut handle, unit + unit / 2, &good, 0), INVALID_VALUE);
@@ -77,16 +73,14 @@ pub(crate) const FACTS: &[Fact] = &[
         bad = good;
         bad.handle_types = 2;
         d.is("a Windows handle", d.cuMemCreate(&mut handle, unit, &bad, 0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("virtual memory: releasing a handle", |d| {
+    fact!("virtual memory: releasing a handle", |d| {
         let handle = d.create(d.unit()?)?;
         d.is("once", d.cuMemRelease(handle), SUCCESS);
         d.is("twice", d.cuMemRelease(handle), INVALID_VALUE);
         d.is("null", d.cuMemRelease(0), INVALID_VALUE);
-        Ok(())
     }),
-    fact("virtual memory: a part of a handle cannot be mapped", |d| {
+    fact!("virtual memory: a part of a handle cannot be mapped", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(2 * unit)?, d.reserve(4 * unit)?);
         d.is("the first half", d.cuMemMap(address, unit, 0, handle, 0), NOT_SUPPORTED);
@@ -98,25 +92,22 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("outside of addresses", d.cuMemMap(0x1234_0000_0000, 2 * unit, 0, handle, 0), INVALID_VALUE);
         d.is("no handle", d.cuMemMap(address, 2 * unit, 0, 0, 0), INVALID_VALUE);
         d.is("all of it, within", d.cuMemMap(address + unit as u64, 2 * unit, 0, handle, 0), SUCCESS);
-        Ok(())
     }),
     // A real driver maps it, into addresses that nothing reserved.
-    fact("virtual memory: mapping past the end of a reservation", |d| {
+    fact!("virtual memory: mapping past the end of a reservation", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(2 * unit)?, d.reserve(4 * unit)?);
         d.is("past the end", d.cuMemMap(address + 3 * unit as u64, 2 * unit, 0, handle, 0), INVALID_VALUE);
-        Ok(())
     })
     .simulator_only(),
-    fact("virtual memory: mapping over a mapping", |d| {
+    fact!("virtual memory: mapping over a mapping", |d| {
         let unit = d.unit()?;
         let (first, second, address) = (d.create(unit)?, d.create(unit)?, d.reserve(2 * unit)?);
         d.map(address, unit, first)?;
         d.is("over it", d.cuMemMap(address, unit, 0, second, 0), INVALID_VALUE);
         d.is("beside it", d.cuMemMap(address + unit as u64, unit, 0, second, 0), SUCCESS);
-        Ok(())
     }),
-    fact("virtual memory: unmapping", |d| {
+    fact!("virtual memory: unmapping", |d| {
         let unit = d.unit()?;
         let (first, second, address) = (d.create(2 * unit)?, d.create(2 * unit)?, d.reserve(8 * unit)?);
         d.map(address, 2 * unit, first)?;
@@ -132,9 +123,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.map(address + 2 * unit as u64, 2 * unit, second)?;
         d.is("two at once", d.cuMemUnmap(address, 4 * unit), SUCCESS);
         d.is("the addresses are free", d.cuMemAddressFree(address, 8 * unit), SUCCESS);
-        Ok(())
     }),
-    fact("virtual memory: addresses with a mapping cannot be released", |d| {
+    fact!("virtual memory: addresses with a mapping cannot be released", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(unit)?, d.reserve(2 * unit)?);
         d.map(address, unit, handle)?;
@@ -144,9 +134,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(address)?, 0x0202_0202);
         d.is("cuMemUnmap", d.cuMemUnmap(address, unit), SUCCESS);
         d.is("cuMemAddressFree", d.cuMemAddressFree(address, 2 * unit), SUCCESS);
-        Ok(())
     }),
-    fact("virtual memory: a fill before access is set", |d| {
+    fact!("virtual memory: a fill before access is set", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.must("cuMemMap", d.cuMemMap(address, unit, 0, handle, 0))?;
@@ -155,9 +144,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let mut flags = 9;
         d.is("cuMemGetAccess", d.cuMemGetAccess(&mut flags, &on_device(0), address), SUCCESS);
         d.eq("flags", flags, 0);
-        Ok(())
     }),
-    fact("virtual memory: a fill without a mapping", |d| {
+    fact!("virtual memory: a fill without a mapping", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(unit)?, d.reserve(2 * unit)?);
         d.map(address, unit, handle)?;
@@ -165,9 +153,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("not mapped", d.cuMemsetD8Async(address + unit as u64, 1, 16, 0), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     }),
-    fact("virtual memory: setting access", |d| {
+    fact!("virtual memory: setting access", |d| {
         let unit = d.unit()?;
         let (first, second, address) = (d.create(unit)?, d.create(unit)?, d.reserve(4 * unit)?);
         d.is("not mapped", d.cuMemSetAccess(address, unit, &read_write(0), 1), INVALID_VALUE);
@@ -195,9 +182,8 @@ pub(crate) const FACTS: &[Fact] = &[
             d.cuMemGetAccess(&mut flags, &on_device(0), address + 3 * unit as u64),
             INVALID_VALUE,
         );
-        Ok(())
     }),
-    fact("virtual memory: mappings keep the memory of a released handle", |d| {
+    fact!("virtual memory: mappings keep the memory of a released handle", |d| {
         let unit = d.unit()?;
         let address = d.reserve(64 * unit)?;
         let before = d.free_memory()?;
@@ -210,10 +196,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("kept by the mapping", before - d.free_memory()?, 64 * unit as i64);
         d.is("cuMemUnmap", d.cuMemUnmap(address, 64 * unit), SUCCESS);
         d.eq("released", before - d.free_memory()?, 0);
-        Ok(())
     })
     .alone(),
-    fact("virtual memory: two mappings of a handle share its bytes", |d| {
+    fact!("virtual memory: two mappings of a handle share its bytes", |d| {
         let unit = d.unit()?;
         let (handle, first, second) = (d.create(unit)?, d.reserve(unit)?, d.reserve(unit)?);
         d.map(first, unit, handle)?;
@@ -225,9 +210,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("mapped again", d.cuMemMap(first, unit, 0, handle, 0), SUCCESS);
         d.is("cuMemSetAccess", d.cuMemSetAccess(first, unit, &read_write(0), 1), SUCCESS);
         d.eq("word", d.word(first)?, 0x0606_0606);
-        Ok(())
     }),
-    fact("virtual memory: retaining the handle of a mapping", |d| {
+    fact!("virtual memory: retaining the handle of a mapping", |d| {
         let unit = d.unit()?;
         let (handle, address, plain) = (d.create(unit)?, d.reserve(2 * unit)?, d.alloc(4096)?);
         d.map(address, unit, handle)?;
@@ -238,9 +222,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("of cuMemAlloc", d.cuMemRetainAllocationHandle(&mut found, plain), INVALID_VALUE);
         d.is("release", d.cuMemRelease(handle), SUCCESS);
         d.is("release of what was retained", d.cuMemRelease(handle), SUCCESS);
-        Ok(())
     }),
-    fact("virtual memory: attributes of a mapped pointer", |d| {
+    fact!("virtual memory: attributes of a mapped pointer", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(unit)?, d.reserve(2 * unit)?);
         d.map(address, unit, handle)?;
@@ -270,9 +253,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("bytes", bytes, unit);
         let code = d.cuMemGetAddressRange_v2(&mut start, &mut bytes, address + unit as u64);
         d.is("range of addresses without a mapping", code, NOT_FOUND);
-        Ok(())
     }),
-    fact("virtual memory: copies without a mapping or without access", |d| {
+    fact!("virtual memory: copies without a mapping or without access", |d| {
         let unit = d.unit()?;
         let (handle, address, plain) = (d.create(unit)?, d.reserve(2 * unit)?, d.alloc(4096)?);
         d.is("cuMemcpyAsync from it", d.cuMemcpyAsync(plain, address, 64, 0), INVALID_VALUE);
@@ -281,11 +263,10 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("from it without access", d.cuMemcpyAsync(plain, address, 64, 0), INVALID_VALUE);
         d.is("to it without access", d.cuMemcpyAsync(address, plain, 64, 0), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        Ok(())
     })
     // Hardware crashes in the first copy.
     .simulator_only(),
-    fact("virtual memory: a read-only mapping", |d| {
+    fact!("virtual memory: a read-only mapping", |d| {
         let unit = d.unit()?;
         let (handle, address, plain) = (d.create(unit)?, d.reserve(unit)?, d.alloc(4096)?);
         d.map(address, unit, handle)?;
@@ -300,9 +281,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("a copy to it", d.cuMemcpyAsync(address, plain, 64, 0), INVALID_VALUE);
         d.is("a fill", d.cuMemsetD8Async(address, 1, 64, 0), INVALID_VALUE);
         d.note("cuCtxSynchronize after it", d.cuCtxSynchronize());
-        Ok(())
     }),
-    fact("virtual memory: unmapping under pending work", |d| {
+    fact!("virtual memory: unmapping under pending work", |d| {
         let (unit, stream) = (d.unit()?, d.stream(NON_BLOCKING)?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.map(address, unit, handle)?;
@@ -312,9 +292,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("it waited", gate.passed());
         gate.open();
         d.note("cuStreamSynchronize", d.cuStreamSynchronize(stream));
-        Ok(())
     }),
-    fact("virtual memory: retaining after the handle is released", |d| {
+    fact!("virtual memory: retaining after the handle is released", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.map(address, unit, handle)?;
@@ -325,6 +304,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemRelease", d.cuMemRelease(found), SUCCESS);
         d.is("again", d.cuMemRelease(found), INVALID_VALUE);
         d.is("cuMemsetD8", d.cuMemsetD8_v2(address, 1, unit), SUCCESS);
-        Ok(())
     }),
 ];

@@ -5,7 +5,7 @@ use crate::fact::{Fact, fact};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("waits: releasing memory", |d| {
+    fact!("waits: releasing memory", |d| {
         let (stream, pointer, used, host) =
             (d.stream(NON_BLOCKING)?, d.alloc(4096)?, d.alloc(64 * MIB)?, d.pinned(4096)?);
         let mut managed = 0;
@@ -14,18 +14,16 @@ pub(crate) const FACTS: &[Fact] = &[
         d.waits("cuMemFree of 64 MiB", stream, true, || d.cuMemFree_v2(used))?;
         d.waits("cuMemFree of managed memory", stream, true, || d.cuMemFree_v2(managed))?;
         d.waits("cuMemFreeHost", stream, true, || d.cuMemFreeHost(host))?;
-        Ok(())
     }),
-    fact("waits: allocating memory", |d| {
+    fact!("waits: allocating memory", |d| {
         let (stream, mut pointer) = (d.stream(NON_BLOCKING)?, 0);
         d.waits("cuMemAlloc", stream, false, || d.cuMemAlloc_v2(&mut pointer, 4096))?;
         d.waits("cuMemAlloc of 64 MiB", stream, false, || d.cuMemAlloc_v2(&mut pointer, 64 * MIB))?;
         d.waits("cuMemAllocManaged", stream, false, || d.cuMemAllocManaged(&mut pointer, 4096, 1))?;
         d.waits("cuMemHostAlloc", stream, false, || d.cuMemHostAlloc(&mut pointer, 4096, 0))?;
         d.waits("cuMemGetInfo", stream, false, || d.cuMemGetInfo_v2(&mut 0, &mut 0))?;
-        Ok(())
     }),
-    fact("waits: virtual memory", |d| {
+    fact!("waits: virtual memory", |d| {
         let (stream, unit) = (d.stream(NON_BLOCKING)?, d.unit()?);
         let (mut handle, mut address) = (0, 0);
         let access = crate::scene::read_write(0);
@@ -38,9 +36,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.waits("cuMemUnmap", stream, false, || d.cuMemUnmap(address, unit))?;
         d.waits("cuMemRelease", stream, false, || d.cuMemRelease(handle))?;
         d.waits("cuMemAddressFree", stream, false, || d.cuMemAddressFree(address, unit))?;
-        Ok(())
     }),
-    fact("waits: streams, events and pools", |d| {
+    fact!("waits: streams, events and pools", |d| {
         let (stream, other, event) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         let (mut pool, mut pointer, mut created) = (0, 0, 0);
         let properties = crate::pools::properties(0, 0);
@@ -59,9 +56,8 @@ pub(crate) const FACTS: &[Fact] = &[
         })?;
         d.waits("cuMemPoolTrimTo", stream, false, || d.cuMemPoolTrimTo(pool, 0))?;
         d.waits("cuMemPoolDestroy", stream, false, || d.cuMemPoolDestroy(pool))?;
-        Ok(())
     }),
-    fact("waits: fills and copies", |d| {
+    fact!("waits: fills and copies", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let mut bytes = [0_u8; 64];
         d.is("warm", d.cuMemsetD8_v2(pointer, 0, 4096), SUCCESS);
@@ -81,17 +77,15 @@ pub(crate) const FACTS: &[Fact] = &[
         let held = d.gate(0)?;
         d.is("cuMemsetD8 behind the legacy stream", d.cuMemsetD8_v2(pointer, 0, 64), SUCCESS);
         d.eq("waits", held.passed(), false);
-        Ok(())
     }),
-    fact("waits: modules and contexts", |d| {
+    fact!("waits: modules and contexts", |d| {
         let (stream, module) = (d.stream(NON_BLOCKING)?, d.module()?);
         let mut context = 0;
         d.waits("cuCtxCreate", stream, false, || d.cuCtxCreate_v2(&mut context, 0, 0))?;
         d.waits("cuCtxDestroy of another", stream, true, || d.cuCtxDestroy_v2(context))?;
         d.waits("cuModuleUnload", stream, true, || d.cuModuleUnload(module))?;
-        Ok(())
     }),
-    fact("waits: releasing memory by the other call", |d| {
+    fact!("waits: releasing memory by the other call", |d| {
         let (stream, other, plain) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let mut pointer = 0;
         d.must("cuMemAllocAsync", d.cuMemAllocAsync(&mut pointer, MIB, other))?;
@@ -106,6 +100,5 @@ pub(crate) const FACTS: &[Fact] = &[
             gate.open();
             d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         }
-        Ok(())
     }),
 ];
