@@ -80,14 +80,7 @@ fn a_private_pool_that_is_asleep_hands_nothing_out() {
     begin(7);
     free(allocate(MIB, null), MIB, null);
     end(7);
-    let slept = vrampool_sleep(
-        torch.pool,
-        vrampool_c::boundary::Texts::null(),
-        0,
-        None,
-        ptr::null_mut(),
-        Out::null(),
-    );
+    let slept = vrampool_sleep(torch.pool, boundary::Texts::null(), 0, None, ptr::null_mut(), Out::null());
     ok(slept);
     for graph in [7, 8] {
         begin(graph);

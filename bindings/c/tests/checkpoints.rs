@@ -30,7 +30,7 @@ fn allocate(bytes: usize) -> u64 {
 
 fn free(address: u64) {
     let mut place = std::sync::atomic::AtomicPtr::new(address as *mut c_void);
-    ok(vrampool_free_at((&place).into(), vrampool_c::boundary::Given::null()));
+    ok(vrampool_free_at((&place).into(), boundary::Given::null()));
     assert!(place.get_mut().is_null());
 }
 

@@ -1,12 +1,10 @@
 //! Kinds of memory, what the host may do with them, and when they are freed.
 
 use crate::kernels::Kernels;
-use crate::{BYTES, fill, first_device, memory, read};
+use crate::{BYTES, first_device, memory};
 use std::time::Duration;
-use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
-    Backend, BackendError, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region,
-    RegionMut,
+    Backend, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region, RegionMut,
 };
 
 const MAPPED: MemoryKind = MemoryKind::new(Placement::HostVisible).with_usage(CudaMemory::MAPPED);

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::AllocationRequest;
 use vrampool_test_support::{copy, fill, read, require, skipped};
-use vrampool_wgpu::{Backend, Capabilities, Memory, MemoryKind, Placement, WgpuDevice, WgpuMemory, wgpu};
+use vrampool_wgpu::{Backend, Capabilities, MemoryKind, Placement, WgpuDevice, WgpuMemory, wgpu};
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;

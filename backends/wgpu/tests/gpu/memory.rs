@@ -1,8 +1,6 @@
 //! Kinds of memory, what the host may do with them, and when it is released.
 
-use crate::{
-    BYTES, can_map, copy, counted_device, fill, first_device, mapping_device, memory, of_usages, read,
-};
+use crate::{BYTES, can_map, counted_device, fill, first_device, mapping_device, memory, of_usages, read};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::AllocationRequest;
