@@ -119,9 +119,6 @@ fn a_thread_does_not_wait_for_its_own_change() {
 /// Also from magazines, and those of other threads.
 #[test]
 fn a_pool_serves_and_keeps_nothing_while_its_arena_is_detached() {
-    if !has_virtual_memory() {
-        return;
-    }
     let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).source(Source::Virtual).build().expect("a pool");
