@@ -59,11 +59,13 @@ impl Family {
         change(self.member_mut(at));
         self.idle = self.idle - idle + self.member(at).idle;
         let mut node = at;
-        loop {
+        while let Some(above) = self.member(node).above {
             let member = self.member_mut(node);
             let counted = member.bounds.counted(member.sum());
             let before = mem::replace(&mut member.counted, counted);
-            let Some(above) = member.above.filter(|_| before != counted) else { return };
+            if before == counted {
+                return;
+            }
             let above_member = self.member_mut(above);
             above_member.below = above_member.below.minus(before).plus(counted);
             node = above;
