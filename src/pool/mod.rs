@@ -180,7 +180,8 @@ impl<B: Backend> Pool<B> {
     /// the device never does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the
     /// device fails otherwise. [`Error::Capture`] when the stream is captured into a graph and nothing serves
     /// that was idle on it: then the pool makes no call that the capture forbids
-    /// ([`PoolBuilder::private`](crate::PoolBuilder::private)).
+    /// ([`PoolBuilder::private`](crate::PoolBuilder::private)). [`Error::Asleep`] while the pool's arena is
+    /// [detached](crate::arena::DeviceArena::detach), [`Error::Closed`] once the pool is [closed](Self::close).
     #[inline(always)]
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
