@@ -29,7 +29,7 @@ pub enum Cause {
     Rounding,
     /// Live memory of the holder.
     Live,
-    /// Idle memory in the magazines of threads that make no call of the pool; of a child, the memory that it keeps for
+    /// Idle memory in the magazines of threads that make no call of the pool; of a private child, what it keeps for
     /// graphs.
     Idle,
     /// Children of the pool have [shares](crate::Pool::set_share) of its limit, for which the memory is reserved.
@@ -151,7 +151,7 @@ impl OutOfMemory {
                 )
             }
             Cause::Live => write!(f, "drop live buffers{of_owner}, or raise {limit}"),
-            Cause::Idle if self.owner == Owner::Child => {
+            Cause::Idle if self.is_private => {
                 write!(f, "graphs may use its idle memory, so drop the child, or raise {limit}")
             }
             Cause::Idle => f.write_str(

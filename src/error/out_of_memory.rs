@@ -106,6 +106,8 @@ pub struct OutOfMemory {
     pub shortage: Shortage,
     /// Whether blocks of the arena may move.
     pub(crate) can_compact: bool,
+    /// Whether idle memory of the pool is private.
+    pub(crate) is_private: bool,
 }
 
 /// Another pool of this process, and its bytes: [`OutOfMemory::other_pools`].
@@ -137,6 +139,7 @@ impl OutOfMemory {
             owner,
             shortage,
             can_compact: false,
+            is_private: false,
         }
     }
 }

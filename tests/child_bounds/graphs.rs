@@ -34,6 +34,20 @@ fn idle_memory_of_a_captured_step_outlives_later_requests() {
     assert_eq!((graph.stats().idle_bytes, step()), (80 * KIB, places), "nor does a lower limit release it");
 }
 
+/// Also where the limit that refuses is one above.
+#[test]
+fn private_idle_memory_is_named_as_such() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).limit(144 * KIB).build().expect("a pool");
+    let graph = pool.child("graph").private(true).build().expect("a pool");
+    drop(graph.allocate(64 * KIB, &stream).expect("memory"));
+    let error = graph.allocate(128 * KIB, &stream).expect_err("none of that size is idle");
+    let figures = error.out_of_memory().expect("a lack of memory");
+    assert_eq!((figures.owner, figures.cause()), (Owner::Pool, Cause::Idle));
+    assert!(error.to_string().contains("graphs may use its idle memory"), "{error}");
+}
+
 /// Nothing knows of a graph then, so there may be one.
 #[test]
 fn memory_that_was_idle_before_there_was_a_limit_is_kept() {

@@ -140,6 +140,7 @@ impl PoolCore {
             (depot.bytes_now(), depot.accounts.now.charged);
         let waiting_bytes = depot.queue.waiting_before(position.number(), height);
         let (beside_bytes, unused_share_bytes) = depot.beside(height);
+        let is_private = depot.accounts.is_private;
         drop(depot);
         let of_device = matches!(shortage, Shortage::Device(_));
         OutOfMemory {
@@ -155,6 +156,7 @@ impl PoolCore {
             other_pools: if of_device || self.is_in_tree() { siblings::holders(self) } else { Vec::new() },
             owner: if height < root { Owner::Child } else { Owner::Pool },
             shortage: refusing.map_or(shortage, |(_, limit)| Shortage::Limit(limit)),
+            is_private,
             can_compact: self.supply::<B>().movable().is_some(),
         }
     }
