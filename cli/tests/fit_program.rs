@@ -93,6 +93,16 @@ fn an_empty_trace_teaches_nothing_and_that_is_well() {
 }
 
 #[test]
+fn padding_is_a_share_of_the_bytes_of_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("small.csv");
+    std::fs::write(&trace, "op,id,size,stream,t_us\na,0,4,0,0\n").expect("a file");
+    let (code, out, _) = vrampool(&["fit", text(&trace)]);
+    // 508 of 512 bytes.
+    assert!(code == Some(0) && out.contains("99.2 %") && !out.contains("12700"), "{out}");
+}
+
+#[test]
 fn errors_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);

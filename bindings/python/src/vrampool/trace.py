@@ -99,13 +99,13 @@ class Trace(Handle):
         LIBRARY.call("trace_save", self._handle, _bytes(path), _text(format))
 
     def plot(self, path: File, pool: Pool, picture: str | None = None) -> None:
-        """Draws it as a pool of the host with the settings of `pool`, and as much memory as its device, serves it, in place of the
-        previous file. `pool` itself is not used, and its tags are drawn together.
+        """Draws it, in place of the previous file, as a pool of the host with the settings of `pool` and the memory of its
+        device serves it. `pool` itself is not used, and its tags are drawn together.
 
-        `picture` is `page` (HTML that works offline), or `bytes` or `addresses` (SVG); without one `bytes` where the name ends with
-        `.svg`, else `page`.
+        `picture` is `page` (HTML that works offline), or `bytes` or `addresses` (SVG); without one `bytes` where the name
+        ends with `.svg`, else `page`.
 
-        Raises: `InvalidArgumentError` for a path that cannot be written, a trace that such a pool cannot serve, or what is no picture.
+        Raises: `InvalidArgumentError` for a path that cannot be written, an unknown picture, or a trace that exceeds the pool.
         """
         LIBRARY.call("trace_plot", self._handle, pool.handle, _bytes(path), _text(picture, "picture"))
 
