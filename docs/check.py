@@ -245,7 +245,7 @@ NOT_USED = re.compile(
     re.IGNORECASE,
 )
 #: Folders in which `NOT_USED` holds for every line: comments, texts and names.
-WHOLE = tuple("backends benches bindings/c/tests bindings/python cli demos docs examples extensions fuzz grafana src tests".split())
+WHOLE = tuple("backends benches bindings cli demos docs examples extensions fuzz grafana src tests".split())
 TEXT = {f".{kind}" for kind in "rs sh py pyi js c h cpp cu cl wgsl toml yml yaml json md".split()}
 
 

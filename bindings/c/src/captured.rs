@@ -35,7 +35,7 @@ static ROUTES: AtomicUsize = AtomicUsize::new(0);
 /// Whether any pool has a route.
 #[inline(always)]
 pub(crate) fn are_any_routes() -> bool {
-    // Acquire: pairs with the release of who began.
+    // Acquire: pairs with the release of the thread that began.
     ROUTES.load(Ordering::Acquire) > 0
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Private {
     pub(crate) id: Id,
     pub(crate) tagged: Arc<Tagged>,
     home: Arc<Home>,
-    /// Whose it is, while the pool lives.
+    /// The captures of its pool, while the pool lives.
     captures: Weak<Captures>,
     /// How often it was begun and not released: graphs that share it.
     uses: AtomicUsize,
@@ -69,7 +69,7 @@ pub(crate) struct Private {
 struct Kept {
     /// Free, by class and stream.
     idle: HashMap<(u64, StreamId), Vec<Buffer<AnyDevice>>>,
-    /// Free, but other streams of the graph use it: for nobody else in it.
+    /// Free, but used by other streams of the graph, so it serves no other request of the graph.
     aside: Vec<Buffer<AnyDevice>>,
 }
 
@@ -238,7 +238,7 @@ impl Captures {
             false => InFlight::default(),
         };
         routes.push(Route { id, private, filter: filter.map(Arc::new) });
-        // Release: who sees it finds the route.
+        // Release: a thread that sees it finds the route.
         ROUTES.fetch_add(1, Ordering::Release);
         drop(routes);
         drop(complete);

@@ -167,7 +167,7 @@ impl CPool {
     ) -> Result<Buffer<AnyDevice>, Failure> {
         match self.allocate_aside(tagged, class) {
             Err(failure) if failure.status == Status::CAPTURE => {
-                // What is free was used by the captured stream and by others: nobody else can have it, and it
+                // What is free was used by the captured stream and by others: it serves no other stream now, and it
                 // can once the host has waited for them.
                 tagged.pool.synchronize_freed(stream)?;
                 Ok(tagged.pool.allocate(class, stream)?)
@@ -317,7 +317,7 @@ mod tests {
         let AnyStream::Host(stream) = pool.home.find(raw).expect("made") else { panic!("of the host") };
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
-        // Slow work, so that who does not wait is sure to be early.
+        // Slow work, so that a caller that does not wait is certainly early.
         let work = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
             std::thread::sleep(Duration::from_millis(50));
             done.store(true, Ordering::Release);

@@ -16,8 +16,8 @@ pub type CopyCallback = extern "C" fn(*mut c_void, u64, u64);
 /// A function that is called after each copied piece.
 pub(crate) type OnProgress<'a> = &'a dyn Fn(SleepProgress);
 
-/// Calls a callback of C's, if there is one.
-pub(crate) fn telling(callback: Option<CopyCallback>, user: *mut c_void) -> impl Fn(SleepProgress) {
+/// Returns the progress hook of a callback of C, which may be absent.
+pub(crate) fn progress_to(callback: Option<CopyCallback>, user: *mut c_void) -> impl Fn(SleepProgress) {
     move |progress| {
         if let Some(callback) = callback {
             callback(user, progress.copied_bytes, progress.total_bytes);
@@ -84,7 +84,7 @@ impl CPool {
         Ok(slept?)
     }
 
-    /// Wakes the tags that are named, and all that nobody names.
+    /// Wakes the named tags, and all tags that are not deferrable.
     pub(crate) fn wake(&self, tags: Option<&[&str]>, on_progress: OnProgress<'_>) -> Result<Done, Failure> {
         check_no_callback()?;
         let _alone = self.changing.lock();

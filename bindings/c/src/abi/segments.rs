@@ -3,7 +3,7 @@
 use crate::boundary::{Numbers, Out, Text, guard, guarded};
 use crate::failure::Status;
 use crate::segments::{self, SegmentCallback};
-use crate::sleep::{CopyCallback, telling};
+use crate::sleep::{CopyCallback, progress_to};
 use crate::{last_error, segment_contents};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -98,7 +98,7 @@ pub extern "C" fn vrampool_segments_save(
     on_progress: Option<CopyCallback>,
     user: *mut c_void,
 ) -> Status {
-    guard(|| segment_contents::save(handles.read(count, "handles")?, &telling(on_progress, user)))
+    guard(|| segment_contents::save(handles.read(count, "handles")?, &progress_to(on_progress, user)))
 }
 
 /// As the header says.
@@ -109,7 +109,7 @@ pub extern "C" fn vrampool_segments_restore(
     on_progress: Option<CopyCallback>,
     user: *mut c_void,
 ) -> Status {
-    guard(|| segment_contents::restore(handles.read(count, "handles")?, &telling(on_progress, user)))
+    guard(|| segment_contents::restore(handles.read(count, "handles")?, &progress_to(on_progress, user)))
 }
 
 /// As the header says.

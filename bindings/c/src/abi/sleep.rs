@@ -3,7 +3,7 @@
 use crate::boundary::{Out, Text, Texts, guard};
 use crate::failure::{Failure, Status};
 use crate::scopes::ThreadScope;
-use crate::sleep::{CopyCallback, SleepReport, telling};
+use crate::sleep::{CopyCallback, SleepReport, progress_to};
 use crate::{registry, scopes};
 use std::ffi::{c_int, c_void};
 use vrampool_sleep::Offload;
@@ -62,7 +62,7 @@ pub extern "C" fn vrampool_sleep(
         let kept = pool.options.offload;
         reported(report, || {
             let policy = |tag: &str| Some(if keep.contains(&tag) { kept } else { Offload::Discard });
-            pool.fall_asleep(&keep, policy, &telling(on_progress, user))
+            pool.fall_asleep(&keep, policy, &progress_to(on_progress, user))
         })
     })
 }
@@ -83,7 +83,7 @@ pub extern "C" fn vrampool_sleep_tags(
         let offload = if keep_contents == 0 { Offload::Discard } else { pool.options.offload };
         reported(report, || {
             let policy = |tag: &str| tags.contains(&tag).then_some(offload);
-            pool.fall_asleep(&tags, policy, &telling(on_progress, user))
+            pool.fall_asleep(&tags, policy, &progress_to(on_progress, user))
         })
     })
 }
@@ -101,7 +101,7 @@ pub extern "C" fn vrampool_wake(
     guard(|| {
         let pool = registry::get(pool)?;
         let tags = if tags.is_null() { None } else { Some(tags.read(count, "tags")?) };
-        reported(report, || pool.wake(tags.as_deref(), &telling(on_progress, user)))
+        reported(report, || pool.wake(tags.as_deref(), &progress_to(on_progress, user)))
     })
 }
 
