@@ -119,6 +119,7 @@ fn the_json_object_has_these_keys() {
     wanted.sort_unstable();
     assert_eq!(found, wanted);
     assert_eq!((&report["backend"], &report["device"]), (&"host".into(), &"host memory".into()));
+    assert_eq!((&report["source"], &report["overlap"]), (&"direct".into(), &"unlimited".into()));
     for later in ["hit_rate_after_first_epoch", "step_allocations_after_first_epoch"] {
         assert!(report[later].is_null(), "there was no second epoch");
     }
@@ -166,46 +167,6 @@ fn every_size_class_rule_and_batch_size_trains() {
         let report = train(&["--epochs", "1", "--batch-size", batch_size], &[]);
         assert_eq!(bytes(&report, "steps"), steps, "{batch_size}");
     }
-}
-
-#[test]
-fn a_flag_comes_before_our_variable_and_that_before_netcls() {
-    let netcl = ("NETCL_MAX_CACHED_GB", "2");
-    let ours = ("VRAMPOOL_MAX_CACHED_GB", "0.5");
-    let cap = |arguments: &[&str], environment: &[(&str, &str)]| {
-        train(&[&["--epochs", "1"], arguments].concat(), environment)["max_cached_bytes"].clone()
-    };
-    assert_eq!(cap(&[], &[netcl]), 2 * GIB);
-    assert_eq!(cap(&[], &[netcl, ours]), GIB / 2);
-    assert_eq!(cap(&["--max-cached-bytes", "3MiB"], &[netcl, ours]), 3 << 20);
-    assert_eq!(cap(&["--max-cached-bytes", "unlimited"], &[ours]), Value::Null);
-}
-
-#[test]
-fn the_overlap_is_the_arguments_then_the_environments() {
-    let variable = ("VRAMPOOL_OVERLAP", "25%");
-    let overlap = |arguments: &[&str], environment: &[(&str, &str)]| {
-        train(&[&["--epochs", "1"], arguments].concat(), environment)["overlap"].clone()
-    };
-    assert_eq!(overlap(&[], &[]), "unlimited");
-    assert_eq!(overlap(&[], &[variable]), "25%");
-    assert_eq!(overlap(&["--overlap", "1KiB"], &[variable]), "1KiB");
-    assert_eq!(overlap(&["--overlap", "unlimited"], &[variable]), "unlimited");
-    let error = failure(&["--overlap", "much"], &[], 2);
-    assert!(error.contains("--overlap") && error.contains("25%"), "{error}");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_source_is_the_arguments_then_the_environments() {
-    let reserved = |arguments: &[&str], environment: &[(&str, &str)]| {
-        let report = train(&[&["--epochs", "1"], arguments].concat(), environment);
-        report["source"].as_str().map(str::to_owned)
-    };
-    let variable = ("VRAMPOOL_SOURCE", "virtual");
-    assert_eq!(reserved(&[], &[]).as_deref(), Some("direct"));
-    assert_eq!(reserved(&[], &[variable]).as_deref(), Some("virtual"));
-    assert_eq!(reserved(&["--source", "direct"], &[variable]).as_deref(), Some("direct"));
 }
 
 #[test]
@@ -329,7 +290,7 @@ fn the_peak_of_a_recorded_run_is_mapped_at_the_start_of_the_next() {
     let (trace, peak) = (trace.to_str().expect("UTF-8"), format!("peak:{}", trace.display()));
     let flags = ["--source", "virtual", "--epochs", "1"];
     let first = train(&[&flags[..], &["--record", trace]].concat(), &[]);
-    assert_eq!(bytes(&first, "initial_bytes"), 0);
+    assert_eq!((bytes(&first, "initial_bytes"), &first["source"]), (0, &"virtual".into()));
     let next = train(&[&flags[..], &["--initial", &peak]].concat(), &[]);
     assert!(bytes(&next, "initial_bytes") >= bytes(&first, "peak_requested"), "{next}");
     let large = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
