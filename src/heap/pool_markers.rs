@@ -8,13 +8,13 @@ use crate::heap::magazine;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::store::depot::{Accept, Depot, Taken};
 use crate::source::Key;
-use crate::streams::markers::{Markers, UNMARKED};
+use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::Streams;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Backend, Stream, StreamId, fork};
+use vrampool_backend::{Backend, StreamId, fork};
 
 /// The order of a pool.
 struct OfPool<'a, B>(&'a PoolCore, PhantomData<B>);
@@ -25,12 +25,17 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
     }
 
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let supply = self.0.supply::<B>();
+        let (core, supply) = (self.0, self.0.supply::<B>());
+        let act = |markers: &mut Markers<B>, ticks: &mut Ticks| {
+            let acted = act(markers, ticks);
+            core.marks.store(core.are_streams_concurrent && ticks.are_markers_wanted(), Relaxed);
+            acted
+        };
         // The ticks are those of the depot, and each clock has markers of its own.
         if let Some(arena) = supply.arena().filter(|_| !supply.is_of_parent) {
             return arena.with_markers(act);
         }
-        let mut depot = self.0.depot();
+        let mut depot = core.depot();
         let BackendState::Order { ticks, markers } = &mut depot.backend_state else {
             unreachable!("a pool without an arena has an order of its own")
         };
@@ -58,14 +63,12 @@ impl Depot {
     #[cold]
     #[inline(never)]
     pub(crate) fn is_marker_due(&self, block: &Block) -> bool {
-        let [user] = *block.user_ids(&self.backend_state) else { return true };
         let ticks = self.backend_state.ticks();
-        if !ticks.are_markers_wanted() {
-            block.pool.marks.store(false, Relaxed);
-            return false;
-        }
+        block.pool.marks.store(ticks.are_markers_wanted(), Relaxed);
         let needed = self.accounts.now.out + self.accounts.in_flight();
-        ticks.unmarked(user, FreedIn::Bucket) + block.key.class > needed / UNMARKED
+        let users = block.user_ids(&self.backend_state);
+        let user = if let [user] = *users { Some(user) } else { None };
+        ticks.is_marker_due(user, FreedIn::Bucket, block.key.class, needed)
     }
 }
 
@@ -73,13 +76,12 @@ impl PoolCore {
     /// Records markers on the streams that used a block, which is about to be idle. Returns the tick of its
     /// free, 0 if no stream got a marker.
     pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
-        let mut depot = self.depot();
-        let ticks = depot.backend_state.ticks_mut();
-        let tick = ticks.begin();
-        ticks.count_marker();
-        self.marks.store(ticks.are_markers_wanted(), Relaxed);
-        drop(depot);
-        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
+        let order = self.order::<B>();
+        let tick = order.with_markers(|_, ticks| {
+            ticks.count_marker();
+            ticks.begin()
+        });
+        let is_marked = order.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
         if is_marked { tick } else { 0 }
     }
 
@@ -96,9 +98,8 @@ impl PoolCore {
     }
 
     /// Makes the next frees record markers, because a request found only memory of busy streams.
-    pub(crate) fn want_markers(&self) {
-        self.depot().backend_state.ticks_mut().want_markers();
-        self.marks.store(true, Relaxed);
+    pub(crate) fn want_markers<B: Backend>(&self) {
+        self.order::<B>().with_markers(|_, ticks| ticks.want_markers());
     }
 
     /// Takes an idle block whose work is complete or, unless `is_captured`, is ordered before the request's stream.
@@ -113,23 +114,19 @@ impl PoolCore {
         is_captured: bool,
     ) -> Taken {
         let order = self.order::<B>();
-        // Dropped after the lock is released: one of these may be the last handle.
-        let idle;
         let is_due = order.with_markers(|markers, _| markers.note_request());
         let mut depot = self.depot();
         let keys = depot.keys_for(key);
         let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
-            let tick = depot.backend_state.ticks_mut().begin();
             drop(depot);
             if is_due {
                 order.poll();
             }
-            idle = order.ask(users, tick);
+            if !users.is_empty() {
+                order.ask(users);
+            }
             depot = self.depot();
-            let ticks = depot.backend_state.ticks_mut();
-            idle.iter().for_each(|user| ticks.done(user.id(), tick));
-            self.marks.store(ticks.are_markers_wanted(), Relaxed);
         }
         let accept = Accept::Done { is_captured };
         self.inspect(key, |cache| depot.take((key, &keys), requested, stream, cache, accept))

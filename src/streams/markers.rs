@@ -10,10 +10,6 @@ use vrampool_backend::{Backend, StreamId};
 pub(crate) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
-/// A stream gets a marker once it has freed more than 1/`UNMARKED` of the needed bytes since its last marker,
-/// because an event costs as much as the rest of a free.
-pub(crate) const UNMARKED: u64 = 64;
-
 /// Most requests between two polls of streams that do not advance.
 const LONGEST_PAUSE: u32 = 31;
 

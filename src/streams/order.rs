@@ -187,17 +187,22 @@ pub(crate) trait Order<B: Backend> {
         !dropped.is_empty()
     }
 
-    /// Asks users without a marker whether they are idle, and returns those that are: their work up to the end of the
-    /// tick is complete, which the caller records. The others get a marker, and so do later frees.
-    #[must_use]
-    fn ask(&self, users: Streams<B::Stream>, tick: u64) -> Streams<B::Stream> {
+    /// Asks users of free memory without a marker whether they are idle: then their work so far is complete. The others
+    /// get a marker, and so do later frees.
+    fn ask(&self, users: Streams<B::Stream>) {
+        let tick = self.with_markers(|_, ticks| ticks.begin());
         let is_idle = |user: &B::Stream| self.device().is_idle(user) == Ok(true);
         let (idle, users): (Streams<_>, Streams<_>) = users.into_iter().partition(is_idle);
-        if !users.is_empty() {
+        let are_busy = !users.is_empty();
+        if are_busy {
             self.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Arena });
-            self.with_markers(|_, ticks| ticks.want_markers());
         }
-        idle
+        self.with_markers(|_, ticks| {
+            idle.iter().for_each(|user| ticks.done(user.id(), tick));
+            if are_busy {
+                ticks.want_markers();
+            }
+        });
     }
 
     /// Polls the markers of each stream.

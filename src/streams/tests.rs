@@ -163,12 +163,9 @@ impl Scene {
             (16..18, _) => self.owner.poll(),
             (18, freed) => {
                 let users: Streams<_> = self.cells[cell].uses.users();
-                let tick = self.owner.with_markers(|_, ticks| ticks.begin());
                 // Of free memory: users of live memory may still begin work on it in that tick.
                 if freed.is_some() {
-                    let idle = self.owner.ask(users, tick);
-                    self.owner
-                        .with_markers(|_, ticks| idle.iter().for_each(|user| ticks.done(user.id(), tick)));
+                    self.owner.ask(users);
                 }
             }
             _ => {

@@ -4,6 +4,7 @@
 //! an event covers all frees up to its tick, and possibly later work.
 
 use super::happens_before::{HappensBefore, StreamOrder, Wait};
+use super::policy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -175,9 +176,22 @@ impl Ticks {
         self.wanted > 0
     }
 
+    /// Whether the free of a block of `bytes` gets markers: if several streams used it, and else if markers are wanted
+    /// and one of its only `user` is [due](policy::is_marker_due).
+    pub(crate) fn is_marker_due(
+        &self,
+        user: Option<StreamId>,
+        freed_in: FreedIn,
+        bytes: u64,
+        needed: u64,
+    ) -> bool {
+        user.is_none_or(|user| {
+            self.are_markers_wanted() && policy::is_marker_due(self.unmarked(user, freed_in), bytes, needed)
+        })
+    }
+
     /// Bytes that a stream freed after its last marker.
-    #[inline]
-    pub(crate) fn unmarked(&self, user: StreamId, freed_in: FreedIn) -> u64 {
+    fn unmarked(&self, user: StreamId, freed_in: FreedIn) -> u64 {
         let is_alike = |of: &&(StreamId, FreedIn, u64)| (of.0, of.1) == (user, freed_in);
         self.unmarked.iter().find(is_alike).map_or(0, |(.., bytes)| *bytes)
     }

@@ -10,6 +10,7 @@ use super::state_lock::StateLock;
 use crate::environment::as_cap;
 use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout};
+use crate::streams::policy::Overlap;
 use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
@@ -267,7 +268,7 @@ impl<B: Backend> ArenaBuilder<B> {
         let engine = Arena::divided(alignment, front)?;
         let mut backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
         backing.ledger = self.ledger.clone();
-        (backing.overlap, backing.overlap_within) = (self.overlap, self.overlap_within);
+        backing.overlap = Overlap::new(self.overlap, self.overlap_within);
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

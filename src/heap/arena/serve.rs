@@ -146,20 +146,15 @@ impl<B: Backend> ArenaCore<B> {
     /// Asks the streams that used free memory without a marker whether they are idle. Records a marker on each
     /// other one, so that it is polled later.
     fn ask_unmarked(&self, stream: &B::Stream) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let is_unmarked = |user: &B::Stream, tick| {
             user.id() != stream.id() && state.markers.covering(user.id(), tick).is_none()
         };
         let users = state.users_of_free(is_unmarked);
-        if users.is_empty() {
-            return;
+        drop(state);
+        if !users.is_empty() {
+            self.ask(users);
         }
-        let tick = state.uses.ticks.begin();
-        drop(state);
-        let idle = self.ask(users, tick);
-        let mut state = self.state.lock();
-        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
-        drop(state);
     }
 
     /// Serves a request whose wait a capture forbids. Returns `None` if no memory serves without such a wait.

@@ -9,8 +9,10 @@
 //! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
 //! from the device. The limit bounds `charged`; `held` is reported.
 
-use crate::heap::ledger::caps::{Caps, overlap_allows};
+use crate::environment::UNLIMITED;
+use crate::heap::ledger::caps::Caps;
 use crate::heap::ledger::tree::{Level, Sum};
+use crate::streams::policy::Overlap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,8 +98,8 @@ pub(crate) struct Accounts {
     pub(crate) allocated: u64,
     /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
     pub(crate) in_flight: Arc<AtomicU64>,
-    /// Charged bytes when the device refused memory that would spare a wait.
-    overlap_refused_at: Option<u64>,
+    /// The bound on memory that spares waits. The budget is checked with the reservation.
+    pub(crate) overlap: Overlap,
     /// Bytes of borrowed blocks, as far as threads have reported.
     pub(in crate::heap) live: u64,
     /// The part in transit that will return to the device.
@@ -128,7 +130,7 @@ impl Accounts {
             expected: 0,
             allocated: 0,
             in_flight,
-            overlap_refused_at: None,
+            overlap: Overlap::new(caps.overlap, UNLIMITED),
             freeing: 0,
             freed: 0,
             changes: 0,
@@ -152,19 +154,10 @@ impl Accounts {
         matches!(self.admission(class), Admission::Evict(_))
     }
 
-    /// Whether new memory of `class` bytes may spare a wait: within the [bound](Caps::overlap), unless the device
-    /// refused as much before.
+    /// Whether new memory of `class` bytes may [spare a wait](Overlap::allows).
     pub(crate) fn overlaps_with(&self, class: u64) -> bool {
-        let held = self.now.held().saturating_add(class);
-        let live = positive(self.live).saturating_add(class);
-        self.overlap_refused_at.is_none_or(|refused| self.now.charged < refused)
-            && overlap_allows(self.caps.overlap, held, self.peak.live.max(live))
-    }
-
-    /// Records that the device refused memory that would spare a wait. It is not asked again while as many bytes
-    /// are charged.
-    pub(crate) fn note_overlap_refused(&mut self) {
-        self.overlap_refused_at = Some(self.now.charged);
+        let live = self.peak.live.max(positive(self.live).saturating_add(class));
+        self.overlap.allows(self.now.charged, self.now.held().saturating_add(class), live, live)
     }
 
     /// Counts idle memory that left its bucket and is about to be released.

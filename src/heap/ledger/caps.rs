@@ -73,23 +73,3 @@ impl Caps {
             && class <= LARGEST_CLASS
     }
 }
-
-/// Whether `held` bytes are within the bound on memory beyond `peak_live` bytes that spares waits between streams.
-#[inline]
-pub(crate) fn overlap_allows(overlap: Amount, held: u64, peak_live: u64) -> bool {
-    overlap.bytes_of(held).is_none_or(|most| held.saturating_sub(peak_live) <= most)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_of_what_is_held() {
-        let share = Amount::Percent(25.0);
-        assert!(overlap_allows(share, 400, 300) && !overlap_allows(share, 401, 300));
-        assert!(overlap_allows(Amount::Bytes(0), 300, 300) && !overlap_allows(Amount::Bytes(0), 301, 300));
-        assert!(overlap_allows(Amount::Unlimited, u64::MAX, 0));
-        assert!(overlap_allows(Amount::Percent(100.0), u64::MAX, 0));
-    }
-}

@@ -35,7 +35,7 @@ impl PoolCore {
                     });
                 }
                 Taken::Nothing => return self.miss::<B>(request, None, true),
-                Taken::Busy => self.want_markers(),
+                Taken::Busy => self.want_markers::<B>(),
             }
             if !is_captured && let Some(block) = self.make_beside(request) {
                 return Ok(Some(block));
@@ -117,7 +117,8 @@ impl PoolCore {
             Ok(block) => block,
             Err(error) => {
                 vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
-                self.depot().accounts.note_overlap_refused();
+                let accounts = &mut self.depot().accounts;
+                accounts.overlap.note_refused(accounts.now.charged);
                 None
             }
         }

@@ -3,7 +3,6 @@
 use crate::heap::arena::live_block::LiveBlock;
 use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
-use crate::streams::markers::UNMARKED;
 use crate::streams::order::Freed;
 use crate::streams::ticks::FreedIn;
 use vrampool_backend::{Backend, Stream};
@@ -33,15 +32,11 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Whether markers are wanted, and `user` has freed more than 1/[`UNMARKED`] of the peak of needed bytes since its
-    /// last one, a block of `bytes` included. Always for a block of several streams.
+    /// As [`Ticks::is_marker_due`](crate::streams::ticks::Ticks::is_marker_due).
     #[cold]
     pub(in crate::heap::arena) fn is_marker_due(&self, bytes: u64, user: Option<&B::Stream>) -> bool {
-        let ticks = &self.uses.ticks;
-        let most = self.peaks.needed.max(self.engine.peak_used()) / UNMARKED;
-        user.is_none_or(|user| {
-            ticks.are_markers_wanted() && ticks.unmarked(user.id(), FreedIn::Arena) + bytes > most
-        })
+        let needed = self.peaks.needed.max(self.engine.peak_used());
+        self.uses.ticks.is_marker_due(user.map(Stream::id), FreedIn::Arena, bytes, needed)
     }
 
     /// Ends the tick of a free of `bytes`.

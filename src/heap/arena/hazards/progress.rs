@@ -60,15 +60,8 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     fn ask_others<'a>(&'a self, mut state: StateGuard<'a, B>, stream: StreamId) -> StateGuard<'a, B> {
         let users = state.uses.take_unasked(stream);
-        let tick = state.uses.ticks.begin();
         drop(state);
-        let idle = self.ask(users, tick);
-        let mut state = self.state.lock();
-        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
-        self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
-        drop(state);
-        // Without the lock, because one of these may be the last handle.
-        drop(idle);
+        self.ask(users);
         self.state.lock()
     }
 
@@ -89,12 +82,6 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-impl<B: Backend> State<B> {
-    fn has_any_to_ask(&self) -> bool {
-        !self.markers.is_empty() || self.uses.are_any_unasked()
-    }
-}
-
 impl<B: Backend> Order<B> for ArenaCore<B> {
     fn device(&self) -> &B {
         &self.device
@@ -103,7 +90,8 @@ impl<B: Backend> Order<B> for ArenaCore<B> {
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
         let state = &mut *self.state.lock();
         let acted = act(&mut state.markers, &mut state.uses.ticks);
-        self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
+        let are_any_to_ask = !state.markers.is_empty() || state.uses.are_any_unasked();
+        self.has_markers.store(are_any_to_ask, Ordering::Relaxed);
         acted
     }
 }

@@ -159,7 +159,7 @@ impl<B: Backend> Attempt<'_, B> {
     fn retreat(&mut self, failure: MakeFailure) -> Outcome<B> {
         if self.is_beside {
             if let Some(backing) = &mut self.arena.state.lock().backing {
-                backing.note_growth_refused();
+                backing.overlap.note_refused(backing.mapped);
             }
             return Err(failure.into_error().into());
         }

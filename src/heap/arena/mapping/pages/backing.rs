@@ -4,6 +4,7 @@ use super::cover::Extent;
 use super::last_search::Search;
 use super::stitched_range::{Retiring, Stitched, StitchedPart, Weight};
 use crate::heap::space::{BlockId, Zone};
+use crate::streams::policy::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::spi::Ledger;
@@ -26,9 +27,8 @@ pub(crate) struct Backing<B: Backend> {
     pub(super) total: u64,
     /// The ledger shared with other arenas, if any. It limits resources, too.
     pub(crate) ledger: Option<Ledger>,
-    pub(crate) overlap: Amount,
-    /// Mapped bytes up to which streams are spared waits by new memory.
-    pub(crate) overlap_within: u64,
+    /// The bound on memory that spares waits.
+    pub(crate) overlap: Overlap,
     /// Largest piece, bytes.
     pub(super) piece_bytes: u64,
     /// The start of the range's second part, and the largest possible end.
@@ -62,8 +62,6 @@ pub(crate) struct Backing<B: Backend> {
     pub(super) ages: u64,
     /// The last search for a range.
     pub(super) search: Search,
-    /// Mapped bytes at the time when the device refused memory that would spare a wait.
-    pub(super) growth_refused_at: Option<u64>,
     /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
     pub(crate) decays: bool,
 }
@@ -81,8 +79,7 @@ impl<B: Backend> Backing<B> {
             limit: limit - limit % granularity,
             total,
             ledger: None,
-            overlap: Amount::default(),
-            overlap_within: u64::MAX,
+            overlap: Overlap::new(Amount::default(), u64::MAX),
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,
             addresses,
@@ -101,7 +98,6 @@ impl<B: Backend> Backing<B> {
             retiring_weight: Weight::default(),
             ages: 0,
             search: Search::default(),
-            growth_refused_at: None,
             decays: false,
         }
     }

@@ -3,7 +3,6 @@
 use super::stitch;
 use super::stitch::{Fit, Plan};
 use super::{Backing, Extent, Holes};
-use crate::heap::ledger::caps::overlap_allows;
 use crate::heap::space::{Arena, BlockId, Zone};
 use vrampool_backend::Backend;
 
@@ -137,17 +136,10 @@ impl<B: Backend> Backing<B> {
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
         let held = self.mapped.saturating_add(added);
         let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
-        self.growth_refused_at.is_none_or(|refused| self.mapped < refused)
-            && alignment <= engine.alignment()
-            && overlap_allows(self.overlap, held, most_live)
-            && held <= self.overlap_within.max(needed)
+        alignment <= engine.alignment()
+            && self.overlap.allows(self.mapped, held, most_live, needed)
             && added <= self.room(Budget::Free)
             && self.has_addresses(Zone::Dynamic, end)
-    }
-
-    /// Records that the device refused such memory. It is not asked again while as many bytes are mapped.
-    pub(crate) fn note_growth_refused(&mut self) {
-        self.growth_refused_at = Some(self.mapped);
     }
 
     /// Plans memory for `bytes` at `start`, which is the end of the range, within the limit and the addresses.
