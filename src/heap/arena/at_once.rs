@@ -104,10 +104,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let (offset, size, awaited) = state.await_users(block, stream);
         let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
         let (size, awaited) = state.await_more_users(more, stream, (size, awaited));
-        if awaited.is_some() {
-            [block].iter().chain(more).for_each(|&block| state.free_freed(block));
-            return None;
-        }
+        debug_assert!(awaited.is_none(), "the search found memory without a wait");
         let Some(StitchedPlace { memory, offset, more }) = stitched else {
             return Some(((block, offset, size), Vec::new()));
         };

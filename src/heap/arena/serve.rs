@@ -16,7 +16,6 @@ use crate::error::{Error, Forbidden};
 use crate::heap::space::Zone;
 use crate::streams::order::{Need, Order};
 use crate::streams::uses::AwaitedUsers;
-use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId, logging};
@@ -43,12 +42,7 @@ impl<B: Backend> ArenaCore<B> {
             return Ok(buffer);
         }
         request.is_captured = self.is_captured(stream);
-        let served = match self.serve(&request, Budget::Free, true) {
-            Ok(Some(buffer)) => return Ok(buffer),
-            Ok(None) => self.serve_anew(&request, reclaim),
-            Err(error) => Err(error),
-        };
-        match served {
+        match self.serve(&request, reclaim) {
             Err(refusal @ Error::Capture { forbidden: Forbidden::Wait, .. }) => {
                 self.serve_elsewhere(&request)?.ok_or(refusal)
             }
@@ -56,95 +50,64 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Serves a request from mapped memory. Returns `None` if no such memory serves, or if new memory is better. If
-    /// `spared`, a request that [prefers growth](State::prefers_growth) also gets no memory that needs a wait.
+    /// Serves a request from mapped memory, or from new memory, after more and more effort. A request that [prefers
+    /// growth](State::prefers_growth) gets memory that needs a wait only if there is no new memory.
     #[inline]
     fn serve(
         self: &Arc<Self>,
         request: &ArenaRequest<'_, B::Stream>,
-        budget: Budget,
-        spared: bool,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut locked = self.attached(request.bytes, || self.lock_for_request(request.stream))?;
-        let state = &mut *locked;
-        // Before the search, which depends on it: the first request of a second stream is spared waits, too.
-        state.uses.ticks.used_by(request.stream.id());
-        let waits = if spared && state.prefers_growth(request) { Waits::Avoid } else { Waits::Allow };
-        match state.find(request, budget, &waits)? {
-            Some(taken) => self.make_buffer(locked, taken, request).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Serves a request of a growing arena that no mapped memory serves without a wait.
-    #[cold]
-    fn serve_anew(
-        self: &Arc<Self>,
-        request: &ArenaRequest<'_, B::Stream>,
         mut reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        // A capture must not request memory from the driver.
         let need = Need { requested: request.bytes, class: request.bytes };
-        if let Err(refused) = need.check(&self.device, request.stream, Forbidden::Allocation) {
-            return self.serve(request, Budget::Exhausted, false)?.ok_or(refused);
-        }
-        for _ in 0..RECLAIMS {
-            // Without the lock, which destructors may take.
-            if !reclaim() {
-                break;
+        let (mut reclaims, mut are_asked, mut may_spare, mut refusal) = (0, false, true, None);
+        loop {
+            let mut locked = self.attached(request.bytes, || self.lock_for_request(request.stream))?;
+            let state = &mut *locked;
+            // Before the search, which depends on it: the first request of a second stream is spared waits, too.
+            state.uses.ticks.used_by(request.stream.id());
+            // If no stream is busy, no memory needs a wait.
+            let is_spared =
+                may_spare && state.prefers_growth(request) && !(are_asked && state.markers.is_empty());
+            if is_spared && are_asked {
+                state.uses.ticks.want_markers();
             }
-            if let Some(buffer) = self.serve(request, Budget::Free, true)? {
-                return Ok(buffer);
+            let waits = if is_spared { Waits::Avoid } else { Waits::Allow };
+            let budget = if refusal.is_none() { Budget::Free } else { Budget::Exhausted };
+            if let Some(taken) = state.find(request, budget, &waits)? {
+                return self.make_buffer(locked, taken, request);
             }
-        }
-        if self.state.lock().prefers_growth(request) {
-            // A thread that changes the arena may wait for a stream for long.
-            if let Some(alone) = self.changing.try_lock()
-                && let Some(buffer) = self.grow_without_wait(request, alone)?
+            drop(locked);
+            if let Some(refused) = refusal {
+                return Err(refused);
+            }
+            if reclaims == 0
+                && let Err(refused) = need.check(&self.device, request.stream, Forbidden::Allocation)
             {
-                return Ok(buffer);
-            }
-            if let Some(buffer) = self.serve(request, Budget::Free, false)? {
-                return Ok(buffer);
-            }
-        }
-        self.grow(request, Waits::Allow)
-    }
-
-    /// Takes memory without a wait after streams were asked, or new memory. Returns `None` if neither is available.
-    fn grow_without_wait<'a>(
-        self: &'a Arc<Self>,
-        request: &'a ArenaRequest<'a, B::Stream>,
-        alone: LongMutexGuard<'a, ()>,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        self.ask_unmarked(request.stream);
-        let mut state = self.attached(request.bytes, || self.state.lock())?;
-        if !state.markers.is_empty() {
-            state = self.note_done(state);
-        }
-        // Without markers no stream is busy, and no memory needs a wait.
-        if state.markers.is_empty() {
-            return Ok(None);
-        }
-        state.uses.ticks.want_markers();
-        if !state.prefers_growth(request) {
-            return Ok(None);
-        }
-        if let Some(taken) = state.find(request, Budget::Free, &Waits::Avoid)? {
-            return self.make_buffer(state, taken, request).map(Some);
-        }
-        drop(state);
-        match self.grow_beside(request, alone) {
-            Ok(grown) => Ok(Some(grown)),
-            Err(error) => {
-                logging::debug!("arena on {}: {error}; a stream waits", self.id);
-                Ok(None)
+                // A capture must not request memory from the driver.
+                (may_spare, refusal) = (false, Some(refused));
+            } else if reclaims < RECLAIMS && reclaim() {
+                // Without the lock, which destructors may take.
+                reclaims += 1;
+            } else if is_spared && !are_asked {
+                self.ask_unmarked(request.stream);
+                (reclaims, are_asked) = (RECLAIMS, true);
+            } else if is_spared {
+                // A thread that changes the arena may wait for a stream for long.
+                let alone = self.changing.try_lock();
+                let waits = Waits::Refuse(Refused::All);
+                match alone.map(|alone| self.grow(request, waits, Some(alone))) {
+                    Some(Ok(grown)) => return Ok(grown),
+                    Some(Err(error)) => logging::debug!("arena on {}: {error}; a stream waits", self.id),
+                    None => {}
+                }
+                may_spare = false;
+            } else {
+                return self.grow(request, Waits::Allow, None);
             }
         }
     }
 
-    /// Asks the streams that used free memory without a marker whether they are idle. Records a marker on each
-    /// other one, so that it is polled later.
+    /// Asks the streams that used free memory without a marker whether they are idle, and polls the others' markers.
     fn ask_unmarked(&self, stream: &B::Stream) {
         let state = self.state.lock();
         let is_unmarked = |user: &B::Stream, tick| {
@@ -154,6 +117,10 @@ impl<B: Backend> ArenaCore<B> {
         drop(state);
         if !users.is_empty() {
             self.ask(users);
+        }
+        let state = self.state.lock();
+        if !state.markers.is_empty() {
+            drop(self.note_done(state));
         }
     }
 
@@ -179,7 +146,7 @@ impl<B: Backend> ArenaCore<B> {
         if is_captured || self.state.lock().backing.is_none() {
             return Ok(None);
         }
-        match self.grow(request, waits) {
+        match self.grow(request, waits, None) {
             // Memory is free behind a capture, so the caller returns the capture's error.
             Err(error) if error.is_out_of_memory() => Ok(None),
             grown => grown.map(Some),

@@ -189,8 +189,9 @@ impl Arena {
         self.peak = self.peak.max(self.stable.used + self.dynamic.used);
     }
 
+    /// The error of a request that nothing serves.
     #[cold]
-    fn refusal(&mut self, (bytes, alignment, zone): (u64, u64, Zone)) -> ArenaError {
+    pub(crate) fn refusal(&mut self, (bytes, alignment, zone): (u64, u64, Zone)) -> ArenaError {
         let Some(size) = self.round(bytes) else {
             return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
         };

@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::heap::arena::ArenaBuffer;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::find::Waits;
-use crate::heap::arena::hazards::clear::Refused;
 use crate::heap::arena::request::ArenaRequest;
 use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::space::Zone;
@@ -38,31 +37,17 @@ struct Attempt<'a, B: Backend> {
 type Outcome<B> = Result<Option<ArenaBuffer<B>>, Error>;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range.
-    pub(in crate::heap::arena) fn grow(
-        self: &Arc<Self>,
-        request: &ArenaRequest<'_, B::Stream>,
-        waits: Waits,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        self.attempt(request, waits, (self.alone(request.bytes)?, false))
-    }
-
-    /// Serves a request without a wait for another stream, from new memory if necessary. The thread has the
-    /// right to change the arena. Fails rather than releasing memory or waiting.
-    pub(in crate::heap::arena) fn grow_beside<'a>(
-        self: &'a Arc<Self>,
-        request: &'a ArenaRequest<'a, B::Stream>,
-        alone: LongMutexGuard<'a, ()>,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        self.attempt(request, Waits::Refuse(Refused::All), (alone, true))
-    }
-
-    fn attempt<'a>(
+    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range. If the
+    /// thread has the right to change the arena, the request gets no memory that needs a wait for another stream, and fails
+    /// rather than releasing memory or waiting.
+    pub(in crate::heap::arena) fn grow<'a>(
         self: &'a Arc<Self>,
         request: &'a ArenaRequest<'a, B::Stream>,
         waits: Waits,
-        (alone, is_beside): (LongMutexGuard<'a, ()>, bool),
+        alone: Option<LongMutexGuard<'a, ()>>,
     ) -> Result<ArenaBuffer<B>, Error> {
+        let is_beside = alone.is_some();
+        let alone = alone.map_or_else(|| self.alone(request.bytes).map(Some), |alone| Ok(Some(alone)))?;
         drop(self.attached(request.bytes, || self.state.lock())?);
         self.widen();
         let mut attempt = Attempt {
@@ -70,7 +55,7 @@ impl<B: Backend> ArenaCore<B> {
             request,
             waits,
             is_beside,
-            alone: Some(alone),
+            alone,
             budget: Budget::Free,
             shortage: None,
             rungs: 0,

@@ -88,16 +88,10 @@ impl<B: Backend> State<B> {
             let plan = |zone| backing.plan(engine, zone, (size, alignment), budget);
             plan(zone).or_else(|| plan(Zone::Dynamic))
         });
-        let Some(growth) = planned else {
-            return Err(match engine.allocate_aligned(bytes, alignment, zone) {
-                Err(error) => error,
-                Ok(block) => {
-                    let _ = engine.free(block);
-                    ArenaError::HostMemory
-                }
-            });
-        };
-        self.hold_parts(growth)
+        match planned {
+            Some(growth) => self.hold_parts(growth),
+            None => Err(engine.refusal((bytes, alignment, zone))),
+        }
     }
 
     /// Whether the part for small requests has addresses for new memory that serves `bytes`.
