@@ -98,8 +98,9 @@ impl PoolCore {
     }
 
     /// Makes the next frees record markers, because a request found only memory of busy streams.
-    pub(crate) fn want_markers<B: Backend>(&self) {
-        self.order::<B>().with_markers(|_, ticks| ticks.want_markers());
+    pub(crate) fn want_markers(&self) {
+        self.depot().backend_state.ticks_mut().want_markers();
+        self.marks.store(true, Relaxed);
     }
 
     /// Takes an idle block whose work is complete or, unless `is_captured`, is ordered before the request's stream.
@@ -119,12 +120,13 @@ impl PoolCore {
         let keys = depot.keys_for(key);
         let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
+            let tick = depot.backend_state.ticks_mut().begin();
             drop(depot);
             if is_due {
                 order.poll();
             }
             if !users.is_empty() {
-                order.ask(users);
+                order.ask(users, tick);
             }
             depot = self.depot();
         }

@@ -187,10 +187,9 @@ pub(crate) trait Order<B: Backend> {
         !dropped.is_empty()
     }
 
-    /// Asks users of free memory without a marker whether they are idle: then their work so far is complete. The others
-    /// get a marker, and so do later frees.
-    fn ask(&self, users: Streams<B::Stream>) {
-        let tick = self.with_markers(|_, ticks| ticks.begin());
+    /// Asks users of free memory without a marker whether they are idle: then their work up to the end of the tick is
+    /// complete. The others get a marker, and so do later frees.
+    fn ask(&self, users: Streams<B::Stream>, tick: u64) {
         let is_idle = |user: &B::Stream| self.device().is_idle(user) == Ok(true);
         let (idle, users): (Streams<_>, Streams<_>) = users.into_iter().partition(is_idle);
         let are_busy = !users.is_empty();

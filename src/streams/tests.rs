@@ -165,7 +165,8 @@ impl Scene {
                 let users: Streams<_> = self.cells[cell].uses.users();
                 // Of free memory: users of live memory may still begin work on it in that tick.
                 if freed.is_some() {
-                    self.owner.ask(users);
+                    let tick = self.owner.with_markers(|_, ticks| ticks.begin());
+                    self.owner.ask(users, tick);
                 }
             }
             _ => {

@@ -109,14 +109,15 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Asks the streams that used free memory without a marker whether they are idle, and polls the others' markers.
     fn ask_unmarked(&self, stream: &B::Stream) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let is_unmarked = |user: &B::Stream, tick| {
             user.id() != stream.id() && state.markers.covering(user.id(), tick).is_none()
         };
         let users = state.users_of_free(is_unmarked);
+        let tick = state.uses.ticks.begin();
         drop(state);
         if !users.is_empty() {
-            self.ask(users);
+            self.ask(users, tick);
         }
         let state = self.state.lock();
         if !state.markers.is_empty() {

@@ -35,7 +35,7 @@ impl PoolCore {
                     });
                 }
                 Taken::Nothing => return self.miss::<B>(request, None, true),
-                Taken::Busy => self.want_markers::<B>(),
+                Taken::Busy => self.want_markers(),
             }
             if !is_captured && let Some(block) = self.make_beside(request) {
                 return Ok(Some(block));

@@ -59,9 +59,9 @@ impl<B: Backend> ArenaCore<B> {
 
     #[cold]
     fn ask_others<'a>(&'a self, mut state: StateGuard<'a, B>, stream: StreamId) -> StateGuard<'a, B> {
-        let users = state.uses.take_unasked(stream);
+        let (users, tick) = (state.uses.take_unasked(stream), state.uses.ticks.begin());
         drop(state);
-        self.ask(users);
+        self.ask(users, tick);
         self.state.lock()
     }
 
