@@ -177,7 +177,9 @@ impl PoolCore {
             depot.life = Life::Closed;
             self.recall(&mut depot, Recall::Memory);
         }
+        let magazines = depot.await_magazines();
         drop(depot);
+        reclaim_thread::add(magazines);
         self.notify_freed();
     }
 

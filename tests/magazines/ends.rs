@@ -4,6 +4,7 @@ use super::{Device, KIB, Turns, device, keep, pool};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Source};
 use vrampool_test_support::has_virtual_memory;
@@ -24,9 +25,23 @@ fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
     wait_until_free(&device);
 }
 
+/// A closed pool has handles still, and no thread calls it or another pool.
+#[test]
+fn memory_that_a_thread_of_a_closed_pool_left_is_freed_without_a_call() {
+    let device = device();
+    let (pool, other) = (pool(&device, |builder| builder), Turns::new());
+    keep(&other, &pool, 4 * KIB);
+    pool.close();
+    assert_eq!(device.taken(), 4 * KIB, "the thread has it");
+    other.end();
+    wait_until_free(&device);
+}
+
 /// Memory of closed pools that threads left is freed by other code.
 fn wait_until_free(device: &Device) {
+    let began = Instant::now();
     while device.taken() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} bytes are kept", device.taken());
         thread::yield_now();
     }
 }

@@ -1,13 +1,13 @@
-//! Frees the idle blocks that ended threads left, of dropped pools and beyond caps that were lowered.
+//! Frees the idle blocks that ended threads left, of dropped or closed pools and beyond caps that were lowered.
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
-//! thread's magazines frees nothing. Blocks go to their pool's depot. A dropped pool's depot keeps nothing, and one
-//! whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that
+//! thread's magazines frees nothing. Blocks go to their pool's depot. The depot of a dropped or closed pool keeps nothing,
+//! and one whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that
 //! closes, drops or trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
-//! At most one such thread exists, and only while there are magazines of dropped pools or from before a cap was
-//! lowered. If it cannot be started, and in a child process, the calls above free the blocks.
+//! At most one such thread exists, and only while there are magazines of dropped or closed pools or from before a cap
+//! was lowered. If it cannot be started, and in a child process, the calls above free the blocks.
 
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
@@ -43,7 +43,7 @@ static LEFT: GlobalU64 = GlobalU64::new(0);
 
 /// Awaits `magazines` of threads, and starts the thread if it is needed.
 pub(crate) fn add(magazines: usize) {
-    if magazines == 0 {
+    if magazines == 0 && !has_left() {
         return;
     }
     let mut ended = ENDED.lock();
