@@ -92,8 +92,8 @@ pub(crate) struct PoolLock {
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     pub(crate) depot: Mutex<Depot>,
-    /// Number of sleeping requests of the pool, or of all pools of its tree. It changes under the lock that the requests
-    /// release, so later holders see it.
+    /// Number of sleeping requests of the pool, or of all pools of its tree. It changes under the lock of the
+    /// accounts that the requests release, so later holders see it.
     pub(super) asleep: AtomicU64,
     /// Of the root's lock: the accounts of its tree. Locked after a depot.
     pub(super) family: Mutex<Family>,
@@ -179,6 +179,7 @@ pub(crate) struct Depot {
     /// Requests that wait.
     pub(crate) queue: Queue,
     pub(crate) life: Life,
+    /// The pool, for its arena.
     pub(crate) pool: Weak<PoolCore>,
 }
 
@@ -201,7 +202,7 @@ pub(crate) enum Life {
     /// No pool: the depot is the lock of an arena.
     NoPool,
     Open,
-    /// Its arena is [detached](crate::heap::arena::detach): requests are refused, and returned blocks are not kept.
+    /// Its arena is [detached](crate::heap::arena::detach): what that serves is refused, and only private idle memory is kept.
     Asleep,
     /// The program has closed it: requests are refused, and returned blocks are not kept.
     Closed,

@@ -188,7 +188,7 @@ impl PoolCore {
         let class = self.class_of(bytes);
         class.is_some_and(|class| {
             let depot = self.depot();
-            depot.life != Life::Closed && depot.is_reserved_for_waiter(class, position)
+            !depot.refuses() && depot.is_reserved_for_waiter(class, position)
         })
     }
 }
@@ -250,7 +250,7 @@ impl<'a> TimedWait<'a> {
         }
         let seen = depot.accounts.changes;
         loop {
-            if depot.life == Life::Closed {
+            if depot.refuses() {
                 return true;
             }
             // The limit may have changed.

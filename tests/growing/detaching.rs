@@ -126,6 +126,10 @@ fn a_pool_serves_and_keeps_nothing_while_its_arena_is_detached() {
     let attach = || arena.attach().expect("memory").expect("detached").commit();
     let live = pool.allocate(1000, &stream).expect("memory");
     drop(pool.allocate(1000, &stream).expect("memory"));
+    let held = live.on(&stream).expect("a region");
+    assert!(arena.detach(Duration::ZERO).is_err());
+    drop(held);
+    assert!(pool.stats().idle_bytes > 0, "as before");
     let turns = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -216,7 +216,7 @@ impl CPool {
         error: Error,
     ) -> Result<Buffer<AnyDevice>, Failure> {
         if !error.is_out_of_memory() {
-            return Err(error.into());
+            return Err(tagged.refusal(error));
         }
         let error = match self.captures.spare(&self.home) {
             0 => error,

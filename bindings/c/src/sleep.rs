@@ -84,7 +84,7 @@ impl CPool {
         Ok(slept?)
     }
 
-    /// Wakes the named tags, and all tags that are not deferrable.
+    /// Wakes the named tags, and all others than `weights` and `kv_cache`.
     pub(crate) fn wake(&self, tags: Option<&[&str]>, on_progress: OnProgress<'_>) -> Result<Done, Failure> {
         check_no_callback()?;
         let _alone = self.changing.lock();

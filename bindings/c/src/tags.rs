@@ -1,7 +1,8 @@
 //! Tags: their pools.
 
-use vrampool::Pool;
+use crate::failure::{Failure, Status};
 use vrampool::any::AnyDevice;
+use vrampool::{Error, Pool};
 use vrampool_sleep::{SleepArena, SleepState};
 
 /// The pool of a tag.
@@ -31,6 +32,17 @@ impl Tagged {
             log::warn!("tag {}: idle memory was not released: {error}", self.tag);
             0
         })
+    }
+
+    /// The failure of a request of the tag. Of a sleeping one it has the tag's name.
+    #[cold]
+    pub(crate) fn refusal(&self, error: Error) -> Failure {
+        let Error::Asleep { requested_bytes: bytes, .. } = error else { return error.into() };
+        let tag = &self.tag;
+        Failure::new(
+            Status::ASLEEP,
+            format!("{bytes} bytes were requested under the tag {tag}, which is asleep; wake it first"),
+        )
     }
 
     /// Whether it is asleep, or falls asleep or wakes at this moment.

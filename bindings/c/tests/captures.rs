@@ -74,7 +74,7 @@ fn free(address: *mut c_void, bytes: usize, stream: *mut c_void) {
 }
 
 #[test]
-fn a_private_pool_that_is_asleep_hands_nothing_out() {
+fn a_private_pool_that_is_asleep_serves_nothing() {
     let torch = Torch::new("device=host; source=virtual");
     let null = ptr::null_mut();
     begin(7);

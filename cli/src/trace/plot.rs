@@ -19,8 +19,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     input: Input,
     /// The file to write, which needs no network and no other file
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    output: PathBuf,
+    /// [default: report.html, or report.svg for one chart]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// The picture: page (HTML with all charts), bytes or addresses (SVG)
     /// [default: bytes if the name of the file ends with .svg, else page]
     #[arg(long, value_name = "PICTURE")]
@@ -46,7 +47,9 @@ struct NoViewer {
 /// Replays the trace once through a pool, and writes the picture.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let inputs = arguments.pool.inputs().chain([arguments.input.file.as_path()]);
-    let output = Output::create(&arguments.output)?.distinct_from(inputs)?;
+    let is_chart = arguments.picture.is_some_and(|picture| picture != Picture::Page);
+    let usual = PathBuf::from(if is_chart { "report.svg" } else { "report.html" });
+    let output = Output::create(arguments.output.as_ref().unwrap_or(&usual))?.distinct_from(inputs)?;
     device::run(arguments.pool.backend.as_ref(), Draw { arguments, output })
 }
 
@@ -69,8 +72,8 @@ impl device::Run for Draw<'_> {
         spinner.finish_and_clear();
         let mut picture = Vec::new();
         plot?.write(arguments.picture.unwrap_or_else(|| Picture::of_name(output.path())), &mut picture)?;
+        let path = &output.path().to_owned();
         output.save(picture)?;
-        let path = &arguments.output;
         if !arguments.open {
             return print(format_args!("{}: open it in a browser", shown(path)));
         }

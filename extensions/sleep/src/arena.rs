@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool::Backend;
-use vrampool::arena::{Attaching, Attachment, DeviceArena, Unmapped};
+use vrampool::arena::{Attaching, Attachment, Detaching, DeviceArena, Unmapped};
 use vrampool::backend::fork;
 use vrampool::backend::fork::ForkArc;
 
@@ -66,6 +66,14 @@ impl<B: Backend> Default for Kept<B> {
     fn default() -> Self {
         Self { is_discarded: false, backups: Arc::default() }
     }
+}
+
+/// An arena that no thread can use, with its contents. A drop makes it usable again.
+#[derive(Debug)]
+pub(super) struct Detached<'a, B: Backend> {
+    arena: &'a DeviceArena<B>,
+    detaching: Detaching<'a, B>,
+    kept: MutexGuard<'a, Kept<B>>,
 }
 
 /// An arena whose contents are saved and whose memory is unmapped. A drop makes it usable again.
@@ -129,8 +137,8 @@ impl<B: Backend> SleepArena<B> {
     /// As [`sleep`](Self::sleep), also if a region still exists after `timeout`.
     pub fn sleep_timeout(&self, offload: Offload, timeout: Duration) -> Result<SleepReport, Error> {
         let begin = Clock::start();
-        let falling = self.begin_sleep(offload, timeout, &Progress::new(0, &|_| ()))?;
-        Ok(begin.stop(falling.map_or_else(SleepReport::none, Falling::commit)))
+        let Some(detached) = self.begin_sleep(timeout)? else { return Ok(begin.stop(SleepReport::none())) };
+        Ok(begin.stop(detached.save(offload, &Progress::new(0, &|_| ()))?.commit()))
     }
 
     /// Takes physical memory for all live blocks at their addresses, and restores backed-up contents.
@@ -153,12 +161,7 @@ impl<B: Backend> SleepArena<B> {
     }
 
     /// Starts a sleep that a drop of the result reverses. Returns `None` if the arena is asleep.
-    pub(super) fn begin_sleep(
-        &self,
-        offload: Offload,
-        timeout: Duration,
-        progress: &Progress<'_>,
-    ) -> Result<Option<Falling<'_, B>>, Error> {
+    pub(super) fn begin_sleep(&self, timeout: Duration) -> Result<Option<Detached<'_, B>>, Error> {
         fork::check()?;
         progress::check()?;
         let Shared { arena, kept, released } = &*self.shared;
@@ -167,9 +170,7 @@ impl<B: Backend> SleepArena<B> {
         // A sleep that fails, and whose reversal fails, keeps the physical memory and so all contents.
         *kept = Kept::default();
         released.wait();
-        let backups = Backups::save(arena.device(), detaching.memory(), detaching.live(), offload, progress)?;
-        let live = detaching.live().iter().map(bytes_of).sum();
-        Ok(Some(Falling { unmapped: detaching.unmap()?, backups, live, offload, kept }))
+        Ok(Some(Detached { arena, detaching, kept }))
     }
 
     /// Starts a wake that a drop of the result reverses. Returns `None` if the arena is awake.
@@ -223,6 +224,19 @@ impl<B: Backend> SleepArena<B> {
         }
         let kept = self.shared.kept.try_lock();
         kept.map_or(0, |kept| kept.backups.bytes()) + self.shared.released.bytes()
+    }
+}
+
+impl<'a, B: Backend> Detached<'a, B> {
+    /// Bytes of live blocks.
+    pub(super) fn live(&self) -> u64 {
+        self.detaching.live().iter().map(bytes_of).sum()
+    }
+
+    pub(super) fn save(self, offload: Offload, progress: &Progress<'_>) -> Result<Falling<'a, B>, Error> {
+        let (live, Self { arena, detaching, kept }) = (self.live(), self);
+        let backups = Backups::save(arena.device(), detaching.memory(), detaching.live(), offload, progress)?;
+        Ok(Falling { unmapped: detaching.unmap()?, backups, live, offload, kept })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::arena::{Falling, SleepArena, Waking};
 use crate::error::Error;
 use crate::offload::Offload;
 use crate::progress::{self, OnProgress, Progress};
-use crate::reports::{BlockState, Clock, SleepReport, SleepState};
+use crate::reports::{BlockState, Clock, SleepReport};
 use std::time::{Duration, Instant};
 use vrampool::Backend;
 use vrampool::backend::logging;
@@ -15,9 +15,9 @@ use vrampool::backend::logging;
 /// Sleeping arenas are unchanged; a warning is logged if their contents were kept and would now be discarded, or the
 /// other way round. If all arenas are asleep this has no effect, and the report says so.
 ///
-/// `on_progress` is called on this thread, after each piece that is copied. Allocations of other threads under these tags
-/// wait meanwhile, so it must not wait for such a thread. Within it these tags are asleep, and a sleep or a wake is
-/// [`Error::Busy`].
+/// `on_progress` is called on this thread, after each piece that is copied. Uses of blocks of these tags by
+/// other threads wait meanwhile, so it must not wait for such a thread. Within it these tags are asleep, and a sleep or a
+/// wake is [`Error::Busy`].
 ///
 /// # Errors
 /// As [`SleepArena::sleep_timeout`]. Every arena is then unchanged.
@@ -29,17 +29,18 @@ pub fn sleep_all<'a, B: Backend>(
     progress::check()?;
     let (begin, deadline) = (Clock::start(), Deadline::after(timeout));
     let arenas = in_order(arenas, |(_, arena, _)| arena);
-    let kept = arenas.iter().filter(|(_, _, offload)| *offload != Offload::Discard);
-    let awake = kept.filter(|(_, arena, _)| arena.state() == SleepState::Awake);
-    let progress = Progress::new(awake.map(|(_, arena, _)| arena.arena().used()).sum(), on_progress);
     // If one arena fails, all previous ones wake again: no memory is released before all are ready.
-    let mut falling = Vec::new();
+    let mut detached = Vec::new();
     for (tag, arena, offload) in arenas {
-        match arena.begin_sleep(offload, deadline.left(), &progress)? {
-            Some(arena) => falling.push(arena),
+        match arena.begin_sleep(deadline.left())? {
+            Some(arena) => detached.push((arena, offload)),
             None => warn_of_another_policy(tag, arena.contents(), offload),
         }
     }
+    let kept = detached.iter().filter(|(_, offload)| *offload != Offload::Discard);
+    let progress = Progress::new(kept.map(|(arena, _)| arena.live()).sum(), on_progress);
+    let falling = detached.into_iter().map(|(arena, offload)| arena.save(offload, &progress));
+    let falling = falling.collect::<Result<Vec<_>, _>>()?;
     let mut report = SleepReport { no_op: falling.is_empty(), ..SleepReport::default() };
     falling.into_iter().map(Falling::commit).for_each(|of| report += of);
     let report = begin.stop(report);

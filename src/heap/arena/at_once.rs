@@ -104,7 +104,10 @@ impl<B: Backend> ArenaBuffer<B> {
         let (offset, size, awaited) = state.await_users(block, stream);
         let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
         let (size, awaited) = state.await_more_users(more, stream, (size, awaited));
-        debug_assert!(awaited.is_none(), "the search found memory without a wait");
+        if awaited.is_some() {
+            [block].iter().chain(more).for_each(|&block| state.free_freed(block));
+            return None;
+        }
         let Some(StitchedPlace { memory, offset, more }) = stitched else {
             return Some(((block, offset, size), Vec::new()));
         };

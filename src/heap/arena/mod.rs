@@ -175,10 +175,16 @@ impl<B: Backend> DeviceArena<B> {
         self.core.allocate((bytes, 1, Zone::Dynamic), stream, reclaim)
     }
 
+    /// Does not wait for a change.
+    ///
     /// # Errors
-    /// [`Error::Asleep`] for a request of `bytes` if the arena is detached.
-    pub(crate) fn check_attached(&self, bytes: u64) -> Result<(), Error> {
-        self.core.attached(bytes, || self.core.state.lock()).map(drop)
+    /// [`Error::Asleep`] for a request of `bytes` of the pool, if the arena is detached or about to be.
+    pub(crate) fn check_awake(&self, bytes: u64) -> Result<(), Error> {
+        let state = self.core.state.lock();
+        match state.is_pool_asleep() {
+            true => Err(Error::Asleep { requested_bytes: bytes, live_bytes: state.engine.used() }),
+            false => Ok(()),
+        }
     }
 
     /// Adds the arena's figures to a lack of memory.

@@ -232,12 +232,12 @@ impl PoolCore {
         reserved: Option<Reservation<'_>>,
         takes_idle: bool,
     ) -> Result<Option<Box<Block>>, Error> {
-        let Request { key, stream, .. } = *request;
+        let Request { key, requested, stream, .. } = *request;
         let (supply, need) = (self.supply::<B>(), request.need());
         let allow_release = || need.check(&supply.device, stream, Forbidden::Release);
         let may_ask = match supply.asks_driver(key) {
             true => need.check(&supply.device, stream, Forbidden::Allocation),
-            false => supply.arena().map_or(Ok(()), |arena| arena.check_attached(key.class)),
+            false => supply.arena().map_or(Ok(()), |arena| arena.check_awake(requested)),
         };
         may_ask.inspect_err(|error| self.count_device_failure(error))?;
         if reclaim_thread::has_left() && allow_release().is_ok() {

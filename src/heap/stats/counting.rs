@@ -16,6 +16,10 @@ impl PoolCore {
 
     /// Counts a request that failed because of the device or of a capture.
     pub(crate) fn count_device_failure(&self, error: &Error) {
+        // Requests of a pool that is asleep have no count: nothing failed.
+        if matches!(error, Error::Asleep { .. }) {
+            return;
+        }
         self.note_device_error(DeviceCall::Allocate, error);
         self.count_failure(Reason::Backend);
     }

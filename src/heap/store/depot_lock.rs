@@ -14,6 +14,7 @@ use crate::sync::Condvar;
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ impl Drop for PoolLock {
         if self.lock.lock().node.is_some() {
             self.lock.leave_family();
         }
+        self.lock.depot.lock().pool = Weak::new();
         if !self.is_of_arena {
             // The markers have events of the device. They are dropped without the lock.
             let order = mem::replace(&mut self.lock.depot.lock().backend_state, BackendState::order(()));
@@ -108,7 +110,7 @@ impl LockedDepot {
     /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     #[inline]
     pub(crate) fn notify_freed(&'static self) {
-        // Relaxed: the caller held the lock after its change.
+        // Relaxed: the caller held the lock, in a tree that of its accounts, after its change.
         if self.asleep.load(Relaxed) > 0 {
             self.wake();
         }
@@ -126,8 +128,9 @@ impl LockedDepot {
     fn wake_own(&'static self) -> Vec<&'static Self> {
         let mut depot = self.lock();
         let others = depot.sleeping_others();
-        let Depot { queue, accounts, life, .. } = &mut *depot;
-        let woken = queue.wake_ready(accounts, *life == Life::Closed);
+        let refuses = depot.refuses();
+        let Depot { queue, accounts, .. } = &mut *depot;
+        let woken = queue.wake_ready(accounts, refuses);
         drop(depot);
         woken.iter().for_each(|woken| woken.notify_all());
         others

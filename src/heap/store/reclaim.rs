@@ -61,7 +61,7 @@ impl PoolCore {
         self.epoch.store(epoch, Relaxed);
     }
 
-    /// Changes whether the arena of the pool is detached.
+    /// Changes whether the pool refuses requests because its arena is detached, or about to be.
     pub(in crate::heap) fn set_asleep(&self, is_asleep: bool) {
         let mut depot = self.depot();
         match depot.life {
@@ -72,6 +72,8 @@ impl PoolCore {
             Life::Asleep if !is_asleep => depot.life = Life::Open,
             _ => {}
         }
+        drop(depot);
+        self.notify_freed();
     }
 
     /// Releases idle memory until at most `cached_bytes` are idle. Returns the released bytes.

@@ -304,7 +304,7 @@ static void test_sleep(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, NULL, 0, NULL, NULL, &report));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, NULL, 2, NULL, NULL, NULL));
 
-    /* Freed asleep. What is idle then is not allocated before it is awake. */
+    /* Freed asleep. Requests are refused. */
     OK(vrampool_free(pool, cache, NULL));
     OK(vrampool_free(pool, spare, NULL));
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 5000, NULL, &none));

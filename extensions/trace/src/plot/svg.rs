@@ -57,7 +57,7 @@ impl Chart {
     }
 
     fn text(&mut self, x: u64, y: u64, anchor: &str, text: &str) {
-        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace(char::is_control, "\u{fffd}");
         self.put(format_args!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>\n"));
     }
 

@@ -145,6 +145,7 @@ impl<B: Backend> Drop for Attaching<'_, B> {
         // Returned after the memory is dropped: only then are the bytes available to other arenas.
         drop(unused);
         self.grant = None;
+        self.core.state.shared().notify_freed();
         panic.go_on();
     }
 }

@@ -46,6 +46,12 @@ pub(super) struct Change<B: Backend> {
     pub(super) on_free: OnFree,
 }
 
+impl<B: Backend> Default for Change<B> {
+    fn default() -> Self {
+        Self { pieces: Vec::new(), views: Vec::new(), live: Vec::new(), on_free: OnFree::default() }
+    }
+}
+
 impl<'a, B: Backend> Detaching<'a, B> {
     /// Returns the memory of the arena's range, of which only the [live](Self::live) extents may be used.
     ///
@@ -153,7 +159,6 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
         let mut patience = Patience::of(timeout);
         let waited = self.wait_for_others()?;
-        self.state.pool().into_iter().for_each(|pool| _ = pool.trim_to(0));
         let alone = self.changing.lock();
         // Pieces whose unmapping failed before are released now, or the device fails.
         self.release_completed(&[], 0, &waited)?;
@@ -165,9 +170,6 @@ impl<B: Backend> ArenaCore<B> {
         if matches!(state.phase, Phase::Detached(_)) {
             return Ok(None);
         }
-        drop(state);
-        self.state.set_asleep(true);
-        state = self.state.lock();
         // Holds are taken under the lock that is held here.
         while state.slots.iter().any(LiveBlock::is_held) {
             // New regions wait for the lock of changes, so that they cannot put the change off.
@@ -177,20 +179,23 @@ impl<B: Backend> ArenaCore<B> {
             state = self.state.lock();
             state.phase = Phase::Attached;
             if !waits {
-                drop(state);
-                self.state.set_asleep(false);
                 return Err(ArenaError::Pinned.into());
             }
         }
-        let (mut users, live) = (state.users_of_free(|_, _| true), state.live());
-        state.slots.iter().for_each(|slot| slot.uses.each(|user| add(&mut users, user)));
-        let (pieces, views) = state.mapped();
         let range = Arc::clone(&state.range);
         state.phase = Phase::Changing;
         drop(state);
         // From here on a drop reverses everything.
-        let change = Change { pieces, views, live, on_free: OnFree::default() };
-        let detaching = Detaching { core: self, _right: Right::new(alone), range, change: Some(change) };
+        let mut detaching =
+            Detaching { core: self, _right: Right::new(alone), range, change: Some(Change::default()) };
+        self.state.set_asleep(true);
+        self.state.pool().into_iter().for_each(|pool| _ = pool.trim_to(0));
+        let state = self.state.lock();
+        let (mut users, live) = (state.users_of_free(|_, _| true), state.live());
+        state.slots.iter().for_each(|slot| slot.uses.each(|user| add(&mut users, user)));
+        let (pieces, views) = state.mapped();
+        drop(state);
+        detaching.change = Some(Change { pieces, views, live, ..Change::default() });
         self.synchronize_users(&users, detaching.live())?;
         Ok(Some(detaching))
     }

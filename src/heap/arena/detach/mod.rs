@@ -6,7 +6,7 @@
 //! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
 //! * `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
 //!
-//! A failed call leaves the arena as it was. Blocks keep their addresses. Both directions keep the handles of
+//! A failed call leaves the arena as it was, except that idle memory of its pool may have been released. Blocks keep their addresses. Both directions keep the handles of
 //! physical memory until nothing can fail any more. If the reversal fails too (a second fault in one call), the
 //! arena is detached and keeps its physical memory, and the next attachment maps it again.
 //!
@@ -48,7 +48,8 @@ pub enum Attachment {
 
 impl<B: Backend> DeviceArena<B> {
     /// Begins to return all physical memory to the device. Blocks stay live at their addresses. Idle memory of the pool
-    /// over the arena is released first, and the pool refuses requests until the arena is [attached](Self::attach).
+    /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses requests
+    /// for the arena until it is [attached](Self::attach).
     ///
     /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
     /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
@@ -80,7 +81,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// [`Error::Arena`] with [`Pinned`](super::ArenaError::Pinned) if a region of a block still exists;
     /// [`Error::Capture`] while a captured stream uses a block; [`Error::Backend`] if the device fails, or the arena is
-    /// not a growing one. The arena is then as before.
+    /// not a growing one. The arena is then as before; idle memory of its pool may have been released.
     pub fn detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
         fork::check()?;
         self.core.begin_detach(timeout).map_err(|error| self.explain(error, None))
