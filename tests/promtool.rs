@@ -37,7 +37,7 @@ fn promtool_accepts_what_is_served() {
     let exporter = Exporter::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     exporter.add(&pool).expect("the only pool");
     let text = get(exporter.address());
-    assert!(text.contains("vrampool_served_total{") && text.contains("tag=\"its\""), "{text}");
+    assert!(text.contains("vrampool_served_total{") && text.contains("child=\"its\""), "{text}");
     let mut check = Command::new(promtool)
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
