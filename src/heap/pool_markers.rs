@@ -25,17 +25,12 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
     }
 
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let (core, supply) = (self.0, self.0.supply::<B>());
-        let act = |markers: &mut Markers<B>, ticks: &mut Ticks| {
-            let acted = act(markers, ticks);
-            core.marks.store(core.are_streams_concurrent && ticks.are_markers_wanted(), Relaxed);
-            acted
-        };
+        let supply = self.0.supply::<B>();
         // The ticks are those of the depot, and each clock has markers of its own.
         if let Some(arena) = supply.arena().filter(|_| !supply.is_of_parent) {
             return arena.with_markers(act);
         }
-        let mut depot = core.depot();
+        let mut depot = self.0.depot();
         let BackendState::Order { ticks, markers } = &mut depot.backend_state else {
             unreachable!("a pool without an arena has an order of its own")
         };
@@ -79,6 +74,7 @@ impl PoolCore {
         let order = self.order::<B>();
         let tick = order.with_markers(|_, ticks| {
             ticks.count_marker();
+            self.marks.store(ticks.are_markers_wanted(), Relaxed);
             ticks.begin()
         });
         let is_marked = order.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
@@ -129,6 +125,7 @@ impl PoolCore {
                 order.ask(users, tick);
             }
             depot = self.depot();
+            self.marks.store(depot.backend_state.ticks().are_markers_wanted(), Relaxed);
         }
         let accept = Accept::Done { is_captured };
         self.inspect(key, |cache| depot.take((key, &keys), requested, stream, cache, accept))
