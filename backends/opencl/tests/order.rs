@@ -156,7 +156,9 @@ fn an_out_of_order_queue_keeps_the_order_of_its_stream() {
             // SAFETY: the event is the copy's own.
             unsafe { release_event(event.expect("a copy")) }.expect("an event");
         };
-        match stale_reads(&device, &programs, 200, by_hand) {
+        // On a busy machine it may take more than one attempt.
+        let mut attempts = (0..10).map(|_| stale_reads(&device, &programs, 200, by_hand));
+        match attempts.find(|&stale| stale > 0).unwrap_or(0) {
             0 => {
                 let name = &device.properties().name;
                 assert!(!name.starts_with("pthread"), "PoCL does not, so the test does not see it");
