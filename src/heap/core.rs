@@ -202,7 +202,8 @@ pub(crate) enum Life {
     /// No pool: the depot is the lock of an arena.
     NoPool,
     Open,
-    /// Its arena is [detached](crate::heap::arena::detach): what that serves is refused, and only private idle memory is kept.
+    /// Its arena is [detached](crate::heap::arena::detach): what that serves is refused, and only private idle memory
+    /// is kept.
     Asleep,
     /// The program has closed it: requests are refused, and returned blocks are not kept.
     Closed,

@@ -49,8 +49,8 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// an atomic read-modify-write, a
 /// clock or the heap. For them it leases slots from the caps, and a leased slot counts as an idle buffer,
 /// filled or not: so the caps are exact, and a cap that is reached may be reached with slots that are empty.
-/// Buffers that a thread keeps are not available to others until it releases them: when it ends, or at its next request of a
-/// small class or free after they are needed ([`trim`](Self::trim), a limit that is reached, a device
+/// Buffers that a thread keeps are not available to others until it releases them: when it ends, or at its next request
+/// of a small class or free after they are needed ([`trim`](Self::trim), a limit that is reached, a device
 /// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
 /// The caps do not bound memory that the pool released while work still uses it: the driver may keep it until

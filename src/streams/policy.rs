@@ -1,5 +1,5 @@
-//! The policy of the order between streams, for buckets and arenas: when a free gets a marker, and when new memory spares
-//! a wait. Numbers only.
+//! The policy of the order between streams, for buckets and arenas: when a free gets a marker, and when new memory
+//! spares a wait. Numbers only.
 
 use vrampool_backend::Amount;
 
@@ -28,8 +28,8 @@ impl Overlap {
         Self { bound, within, refused_at: None }
     }
 
-    /// Whether memory may be added to `taken` bytes that the device serves, so that `held` bytes are held. At their peaks,
-    /// `live` bytes are live, and `needed` bytes live or in flight, those of the request included.
+    /// Whether memory may be added to `taken` bytes that the device serves, so that `held` bytes are held. At their
+    /// peaks, `live` bytes are live, and `needed` bytes live or in flight, those of the request included.
     pub(crate) fn allows(&self, taken: u64, held: u64, live: u64, needed: u64) -> bool {
         self.refused_at.is_none_or(|refused| taken < refused)
             && self.bound.bytes_of(held).is_none_or(|most| held.saturating_sub(live) <= most)

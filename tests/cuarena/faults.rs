@@ -1,6 +1,7 @@
 //! cuArena's weak points, W1 to W15: each test fails on the behaviour in its comment. Tests elsewhere fail on these:
 //!
-//! * W1, a free block beside the untouched end does not merge with it: `regions::dynamic_bins`, `any_history_agrees_with_the_twin`.
+//! * W1, a free block beside the untouched end does not merge with it: `regions::dynamic_bins`,
+//!   `any_history_agrees_with_the_twin`.
 //! * W2, copies overlap themselves: `untested::moves_that_overlap_themselves_keep_the_data`.
 //! * W3 and W5, memory is reused before pending work on it: each case of `order`.
 //! * W4, failed copies and panics of callbacks lose blocks: `untested::failed_calls`, `untested::callbacks`.

@@ -1,4 +1,5 @@
-//! Properties of every kind of memory, and of pairs of arenas. Where cuArena names a test of a kind otherwise, it has the name of the others.
+//! Properties of every kind of memory, and of pairs of arenas. Where cuArena names a test of a kind otherwise, it has
+//! the name of the others.
 
 use super::{KB, MB, Setup, check, contents, discrete};
 use vrampool::arena::{ArenaError, Zone};

@@ -110,7 +110,8 @@ fn a_growth_of_nothing_is_the_free_end() {
     assert_eq!((arena.capacity(), arena.stream_waits()), (mapped, waits), "{got:?}");
 }
 
-/// A block is freed while the arena is detached, and its stream is busy when memory is mapped at its addresses: no work uses that.
+/// A block is freed while the arena is detached, and its stream is busy when memory is mapped at its addresses: no work
+/// uses that.
 #[test]
 fn memory_that_is_mapped_anew_has_no_users() {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();

@@ -97,8 +97,8 @@ pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>)
     }
 }
 
-/// Removes a block of a pool and returns its memory, if its free has to wait for no stream but `stream`, or without one, its
-/// own. `None` if the free takes more work, or `is_such` is false for it.
+/// Removes a block of a pool and returns its memory, if its free has to wait for no stream but `stream`, or without
+/// one, its own. `None` if the free takes more work, or `is_such` is false for it.
 #[inline(always)]
 pub(crate) fn remove_plain(
     address: u64,

@@ -266,7 +266,8 @@ impl Captures {
         self.private(id).map_or(0, |private| private.uses.load(Ordering::Relaxed) as u64)
     }
 
-    /// Sets whether idle memory of a private pool serves other requests where memory is short. Returns whether there is such a pool.
+    /// Sets whether idle memory of a private pool serves other requests where memory is short. Returns whether there is
+    /// such a pool.
     pub(crate) fn use_on_oom(&self, id: Id, is_used: bool) -> bool {
         let private = self.private(id);
         private.is_some_and(|private| {

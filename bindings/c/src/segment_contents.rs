@@ -43,7 +43,8 @@ pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), F
     saved
 }
 
-/// Copies what was saved of segments back to them, once after each unmapping. What was saved stays until it is forgotten.
+/// Copies what was saved of segments back to them, once after each unmapping. What was saved stays until it is
+/// forgotten.
 pub(crate) fn restore(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), Failure> {
     check_no_callback()?;
     let waits =
@@ -88,7 +89,8 @@ pub(crate) fn saved(number: u64) -> Result<Option<(u64, u64)>, Failure> {
 /// Locked segments of one device.
 type Locked<'a> = Vec<(&'a Segment, MutexGuard<'a, State>)>;
 
-/// Does something with the segments of each device, locked, so that none is unmapped meanwhile. Progress is that of all.
+/// Does something with the segments of each device, locked, so that none is unmapped meanwhile. Progress is that of
+/// all.
 fn progressing(
     segments: &[Arc<Segment>],
     is_taken: impl Fn(&Segment, &State) -> bool,

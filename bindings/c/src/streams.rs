@@ -242,8 +242,8 @@ impl Home {
         }
     }
 
-    /// Whether one of these streams is captured, one that was made here or, on CUDA, one that blocks the default stream.
-    /// Others cannot be asked for.
+    /// Whether one of these streams is captured, one that was made here or, on CUDA, one that blocks the default
+    /// stream. Others cannot be asked for.
     pub(crate) fn is_captured<'a>(&self, named: impl IntoIterator<Item = &'a AnyStream>) -> bool {
         // A stream that was destroyed is not captured.
         let is_captured = |stream: &AnyStream| self.device.is_capturing(stream).unwrap_or(false);

@@ -1,4 +1,5 @@
-//! Copy callbacks that call the library again: what waits for a sleep, a wake or a copy is BUSY, everything else is served.
+//! Copy callbacks that call the library again: what waits for a sleep, a wake or a copy is BUSY, everything else is
+//! served.
 #![cfg(target_os = "linux")]
 
 mod calls;

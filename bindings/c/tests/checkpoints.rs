@@ -1,4 +1,5 @@
-//! Private pools without requests, what they have, and their return to an earlier state, as graph trees of PyTorch use them.
+//! Private pools without requests, what they have, and their return to an earlier state, as graph trees of PyTorch use
+//! them.
 
 mod calls;
 

@@ -1,4 +1,5 @@
-//! The operations as launches: each kernel has the same name, and the same arguments in the same order, on CUDA, OpenCL and wgpu.
+//! The operations as launches: each kernel has the same name, and the same arguments in the same order, on CUDA, OpenCL
+//! and wgpu.
 
 use self::Argument::{Float, Number, Read, Written};
 use super::shapes::{self, Product};
@@ -57,7 +58,8 @@ pub(super) trait Launcher<B: Backend> {
     /// Enqueues a kernel.
     ///
     /// # Safety
-    /// `arguments` are the parameters of `kernel`, and with them and the threads of `work` it stays within their regions.
+    /// `arguments` are the parameters of `kernel`, and with them and the threads of `work` it stays within their
+    /// regions.
     unsafe fn launch(
         &self,
         kernel: Operation,
@@ -86,8 +88,8 @@ impl<B: Backend, L: Launcher<B>> Kernels<B> for L {
         let mut arguments = vec![Read(left.region), Number(left_row), Number(left_column)];
         arguments.extend([Read(right.region), Number(right_row), Number(right_column)]);
         arguments.extend([Written(product.region), Number(rows), Number(inner), Number(columns)]);
-        // SAFETY: the arguments are the kernel's. It reads rows x inner and inner x columns elements at the strides, and
-        // writes rows x columns; `shapes::product` found all of them to be in their regions.
+        // SAFETY: the arguments are the kernel's. It reads rows x inner and inner x columns elements at the strides,
+        // and writes rows x columns; `shapes::product` found all of them to be in their regions.
         unsafe { self.launch(Operation::Multiply, stream, arguments, Work::Product(rows, columns)) }
     }
 
@@ -143,8 +145,8 @@ impl<B: Backend, L: Launcher<B>> Kernels<B> for L {
         let [rows, columns] = shapes::logits(&labels, &logits.region, &tally)?;
         let mut arguments = vec![Read(labels), Float(smoothing), Written(logits.region)];
         arguments.extend([Number(rows), Number(columns), Written(tally)]);
-        // SAFETY: the arguments are the kernel's, and so is the one group. It goes through rows x columns logits, as many
-        // labels as rows, and two floats of the tally; a label that is no column is taken for the last.
+        // SAFETY: the arguments are the kernel's, and so is the one group. It goes through rows x columns logits, as
+        // many labels as rows, and two floats of the tally; a label that is no column is taken for the last.
         unsafe { self.launch(Operation::Softmax, stream, arguments, Work::Group) }
     }
 
@@ -180,7 +182,8 @@ impl<B: Backend, L: Launcher<B> + Sync> Oscillator<B> for L {
         }
         let mut arguments = vec![Read(parameters), Float(step), Number(steps.into()), Written(states)];
         arguments.extend([Number(runs), Number(samples)]);
-        // SAFETY: the arguments are the kernel's; it reads three rows of `runs`, and writes all `samples` rows of the states.
+        // SAFETY: the arguments are the kernel's; it reads three rows of `runs`, and writes all `samples` rows of the
+        // states.
         unsafe { self.launch(Operation::VanDerPol, stream, arguments, Work::Elements(runs)) }
     }
 }

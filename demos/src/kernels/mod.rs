@@ -1,8 +1,8 @@
 //! The kernels of `train` and `solve`: what a device must compute, and one implementation for each backend.
 //!
-//! [`Kernels`] and [`Oscillator`] are the interface for the commands. `operations` has the operations of a network, `view` is a
-//! matrix as kernels see it; `shapes` checks the sizes of operands once for all backends. `host` computes by closures;
-//! `launcher` makes a launch of each operation, which `cuda`, `opencl` and `wgpu` enqueue.
+//! [`Kernels`] and [`Oscillator`] are the interface for the commands. `operations` has the operations of a network,
+//! `view` is a matrix as kernels see it; `shapes` checks the sizes of operands once for all backends. `host` computes
+//! by closures; `launcher` makes a launch of each operation, which `cuda`, `opencl` and `wgpu` enqueue.
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Comparison, Report};
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sweep::Sweep;
 use vrampool::any::Name;
@@ -108,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     drawn
 }
 
-/// Whether the rest of the work is to be left.
+/// Whether the rest of the work is skipped.
 type IsStopped<'a> = &'a (dyn Fn() -> bool + Sync);
 
 struct Solving<'a>(&'a Arguments, IsStopped<'a>);
@@ -185,7 +186,7 @@ fn solve<B: Backend>(
         (Some(output), Some(timed)) if is_whole(timed) => plot::write(timed, output),
         _ => Ok(()),
     };
-    // Waiting for each stage takes time of its own, which a comparison is not to show.
+    // Waiting for each stage takes time, which a comparison must not contain.
     let shown = match comparison {
         Some(_) => done.get(singles),
         None => done.iter().max_by_key(|run| run.runs),
@@ -262,9 +263,10 @@ impl<'a, B: Backend> Batch<'a, B> {
                 bar.set_message(format!("chunks of {}", progress.chunk_len));
             });
         let execution = if is_timed { execution.timed() } else { execution };
-        let (is_stopped, began) = (self.is_stopped, Instant::now());
+        let (is_stopped, was_stopped, began) = (self.is_stopped, AtomicBool::new(false), Instant::now());
         let report = execution.run(|chunk, stream| {
             if is_stopped() {
+                was_stopped.store(true, Ordering::Relaxed);
                 return Err(BackendError::unsupported("solving after an interrupt").into());
             }
             let (from, to) = (chunk.region(parameters)?, chunk.region_mut(states)?);
@@ -273,11 +275,13 @@ impl<'a, B: Backend> Batch<'a, B> {
         bar.finish_and_clear();
         match report {
             // Those before it are complete.
-            Err(BrokerError::Run { chunk, range, .. }) if is_stopped() => {
+            Err(BrokerError::Run { chunk, range, .. }) if was_stopped.into_inner() => {
                 let mut report = RunReport::default();
                 (report.chunks, report.runs, report.chunk_len) =
                     (chunk, range.start, range.end - range.start);
                 (report.streams, report.elapsed) = (streams, began.elapsed());
+                let (parameter_bytes, state_bytes) = sweep.bytes().unwrap_or_default();
+                report.copied_bytes = (parameter_bytes + state_bytes) / sweep.runs.max(1) * range.start;
                 Ok(report)
             }
             report => Ok(report?),

@@ -155,9 +155,9 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets the limit on bytes of all [host arrays](Broker::host_array) in memory, pinned and pageable together: an array
-    /// that would exceed it is in a file. Blocks for copies have a [limit](Self::staging) of their own. Default: 0.8 of the
-    /// host's memory.
+    /// Sets the limit on bytes of all [host arrays](Broker::host_array) in memory, pinned and pageable together: an
+    /// array that would exceed it is in a file. Blocks for copies have a [limit](Self::staging) of their own. Default:
+    /// 0.8 of the host's memory.
     pub fn spill_threshold(mut self, bytes: u64) -> Self {
         self.spill_threshold = Some(bytes);
         self

@@ -122,16 +122,17 @@ impl<B: Backend> SleepArena<B> {
     /// does nothing and reports that.
     ///
     /// # Errors
-    /// As [`DeviceArena::detach`], and [`Error::HostMemory`] if the host has no memory for the backup. The arena is then
-    /// awake, with all contents. If the device fails again during the reversal, it is asleep with them.
+    /// As [`DeviceArena::detach`], and [`Error::HostMemory`] if the host has no memory for the backup. The arena is
+    /// then awake, with all contents. If the device fails again during the reversal, it is asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
         self.sleep_timeout(offload, Duration::ZERO)
     }
 
     /// As [`sleep`](Self::sleep), after a wait of at most `timeout` for regions of blocks to end.
     ///
-    /// From the start of the wait on, new regions and allocations wait for the end of the sleep, so that they cannot put it
-    /// off. A thread that asks for another region while it has one therefore waits until the timeout; the sleep then fails.
+    /// From the start of the wait on, new regions and allocations wait for the end of the sleep, so that they cannot
+    /// put it off. A thread that asks for another region while it has one therefore waits until the timeout; the sleep
+    /// then fails.
     ///
     /// # Errors
     /// As [`sleep`](Self::sleep), also if a region still exists after `timeout`.

@@ -7,7 +7,8 @@
 //!
 //! A tag (`weights`, `kv_cache`) is a [child](vrampool::Pool::child) of a pool over virtual memory. Its arena sleeps,
 //! and the limits of the pool bound what is awake. A sleep releases the child's idle memory first, and what is freed
-//! asleep goes with its backup at once. [Trim](vrampool::Pool::trim) the pool before a wake that was refused is repeated.
+//! asleep goes with its backup at once. [Trim](vrampool::Pool::trim) the pool before a wake that was refused is
+//! repeated.
 //!
 //! * `arena`: sleep and wake of an arena; `several`: of several, all of them or none;
 //! * `tag`: tags by name; `usage`: their figures;

@@ -16,8 +16,8 @@ use vrampool::backend::logging;
 /// other way round. If all arenas are asleep this has no effect, and the report says so.
 ///
 /// `on_progress` is called on this thread, after each piece that is copied. Uses of blocks of these tags by
-/// other threads wait meanwhile, so it must not wait for such a thread. Within it these tags are asleep, and a sleep or a
-/// wake is [`Error::Busy`].
+/// other threads wait meanwhile, so it must not wait for such a thread. Within it these tags are asleep, and a sleep or
+/// a wake is [`Error::Busy`].
 ///
 /// # Errors
 /// As [`SleepArena::sleep_timeout`]. Every arena is then unchanged.

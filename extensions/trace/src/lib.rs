@@ -29,9 +29,9 @@
 //! CSV, gzip-compressed or not, which is detected by the content and not by the name. Each line ends with `\n` or
 //! `\r\n`, also the last one. The first line is `op,id,size,stream,t_us,v2`. The last line is
 //! `end,EVENTS,CHECKSUM,DROPPED,DROPPED`: the number of events, the CRC-32 of their lines, each as if it ended with
-//! `\n`, and the number of allocations that the recording dropped ([`Trace::dropped`]). A file that is cut or altered is therefore an error. Files of other programs may begin with
-//! `op,id,size,stream,t_us` and have no such last line; they are read with a [`TraceWarning`]. Every other line
-//! is one event:
+//! `\n`, and the number of allocations that the recording dropped ([`Trace::dropped`]). A file that is cut or altered
+//! is therefore an error. Files of other programs may begin with `op,id,size,stream,t_us` and have no such last line;
+//! they are read with a [`TraceWarning`]. Every other line is one event:
 //!
 //! | field | `a`: an allocation | `f`: a free |
 //! |---|---|---|

@@ -91,8 +91,8 @@ pub(crate) struct Accounts {
     unanswered: u64,
     /// The highest end of a block in an arena of fixed size.
     pub(crate) peak_end: u64,
-    /// Live bytes once the classes of requests are at their peak again, beside the live blocks that serve a smaller class
-    /// than theirs: that peak, which never restarts, and the excess of these blocks.
+    /// Live bytes once the classes of requests are at their peak again, beside the live blocks that serve a smaller
+    /// class than theirs: that peak, which never restarts, and the excess of these blocks.
     pub(crate) expected: u64,
     /// Bytes taken from the device in total.
     pub(crate) allocated: u64,

@@ -2,9 +2,10 @@
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
-//! thread's magazines frees nothing. Blocks go to their pool's depot. The depot of a dropped or closed pool keeps nothing,
-//! and one whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that
-//! closes, drops or trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
+//! thread's magazines frees nothing. Blocks go to their pool's depot. The depot of a dropped or closed pool keeps
+//! nothing, and one whose caps were lowered may have no room, so those blocks are listed here. They are freed by the
+//! next call that closes, drops or trims a pool or asks a source for memory, or by a thread of this crate, whichever
+//! comes first.
 //!
 //! At most one such thread exists, and only while there are magazines of dropped or closed pools or from before a cap
 //! was lowered. If it cannot be started, and in a child process, the calls above free the blocks.
@@ -62,8 +63,8 @@ thread_local! {
     static DEFERS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Until it is dropped, this thread lists blocks that leave its magazines for good, because to free them may take longer
-/// than it may wait.
+/// Until it is dropped, this thread lists blocks that leave its magazines for good, because to free them may take
+/// longer than it may wait.
 pub(crate) struct Deferral(bool);
 
 pub(crate) fn defer() -> Deferral {
@@ -86,7 +87,8 @@ pub(crate) fn done() {
     CHANGED.notify_all();
 }
 
-/// Lists blocks of a pool left by an ending thread, or a dropped pool that has no buffer any more. No destructor of a block or a pool runs here.
+/// Lists blocks of a pool left by an ending thread, or a dropped pool that has no buffer any more. No destructor of a
+/// block or a pool runs here.
 pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, was_awaited: bool) {
     let pool = match blocks.is_empty() && !pool.is_unused() {
         false => Some(pool),

@@ -18,8 +18,8 @@ impl PoolCore {
     /// Asks the source. While it is out of memory, releases least recently requested classes up to the size of
     /// the request, then all idle memory; then closes the holes of an arena; and last, trims other pools. Asks
     /// again after each. `allow_release` is called before any of that. The request that releases everything
-    /// waits for releases in progress, and is served before later requests, here and at the driver. Nothing of this begins
-    /// after the time of the request.
+    /// waits for releases in progress, and is served before later requests, here and at the driver. Nothing of this
+    /// begins after the time of the request.
     pub(crate) fn ask_source<B: Backend>(
         &self,
         request: &Request<'_, B>,

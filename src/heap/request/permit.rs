@@ -80,8 +80,8 @@ impl Depot {
     }
 }
 
-/// The turns of a waiting request against an exact model, on a clock of the test: it is served within the longest hold, and
-/// one that is never served shuts out others for one turn at a time. That holds in one pool, and in all pools of a
+/// The turns of a waiting request against an exact model, on a clock of the test: it is served within the longest hold,
+/// and one that is never served shuts out others for one turn at a time. That holds in one pool, and in all pools of a
 /// tree.
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
@@ -180,8 +180,8 @@ mod tests {
             }
         }
 
-        /// Lets one request of so many units wait for at most `turns` turns. Returns how long it waited, if it was served, and
-        /// the longest time in which no small request was served that would fit.
+        /// Lets one request of so many units wait for at most `turns` turns. Returns how long it waited, if it was
+        /// served, and the longest time in which no small request was served that would fit.
         fn wait(&mut self, units: u64, longest: Duration, turns: u32) -> (Option<Duration>, Duration) {
             let (pool, stream) = (self.pool(), self.stream.clone());
             let (core, since) = (&pool.handle.core, self.now);

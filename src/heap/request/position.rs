@@ -72,7 +72,8 @@ impl<'a> Position<'a> {
         self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Moves the position to another thread. This one is not queued meanwhile. Also returns the number that it has there.
+    /// Moves the position to another thread. This one is not queued meanwhile. Also returns the number that it has
+    /// there.
     pub(crate) fn depart(&self, pool: &Arc<PoolCore>) -> (Departed, Number) {
         let (number, awaited) = (self.number.replace(Queue::LAST), self.awaited.replace(Awaited::Nothing));
         let shown = Arc::new(AtomicU64::new(number));

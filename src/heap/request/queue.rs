@@ -27,8 +27,9 @@ pub(crate) enum Awaited {
     Memory,
 }
 
-/// How long requests with a deadline reserve memory, and then let others pass, in turns. What is freed for the first one
-/// stays its own for a whole turn, so it is served within the longest time that a program holds a buffer, if that is less.
+/// How long requests with a deadline reserve memory, and then let others pass, in turns. What is freed for the first
+/// one stays its own for a whole turn, so it is served within the longest time that a program holds a buffer, if that
+/// is less.
 pub(crate) const TURN: Duration = Duration::from_secs(90);
 
 /// The queue of a pool.

@@ -9,8 +9,8 @@
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
 //! - [`ask_at_each_record`] runs work beside a logger that asks for figures.
-//! - [`fill`], [`copy`] and [`read`] access whole memories; [`every_kind_is_filled_copied_and_read`] and the next one are
-//!   tests of memory that several backends have.
+//! - [`fill`], [`copy`] and [`read`] access whole memories; [`every_kind_is_filled_copied_and_read`] and the next one
+//!   are tests of memory that several backends have.
 //! - [`samples`] reads metrics as Prometheus does, [`assert_metrics_together`] checks their order.
 //! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
 //! - [`setting_texts`] has values of each setting of a pool.

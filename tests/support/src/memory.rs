@@ -21,8 +21,8 @@ pub fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> V
     bytes
 }
 
-/// Memory of each of these kinds is filled, copied to each other one and read, also by the host where that sees it; `check`
-/// looks at each.
+/// Memory of each of these kinds is filled, copied to each other one and read, also by the host where that sees it;
+/// `check` looks at each.
 pub fn every_kind_is_filled_copied_and_read<B: Backend>(
     device: &B,
     kinds: &[MemoryKind],

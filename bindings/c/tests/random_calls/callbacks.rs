@@ -7,7 +7,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::Ordering;
 use vrampool_c::*;
 
-/// The most calls of callbacks in one process after which a line that is logged makes none, because that may log another.
+/// The most calls of callbacks in one process after which a line that is logged makes none, because that may log
+/// another.
 const MOST: u64 = 20_000;
 
 /// The calls of each callback; `VRAMPOOL_NESTED` of them, if set.

@@ -1,5 +1,5 @@
-//! A trace as a picture: one HTML file, which needs no network, with bytes over time, blocks by address and time, and the
-//! blocks of each moment; and single charts as SVG.
+//! A trace as a picture: one HTML file, which needs no network, with bytes over time, blocks by address and time, and
+//! the blocks of each moment; and single charts as SVG.
 
 mod colours;
 mod columns;
@@ -114,8 +114,8 @@ impl Plot {
         }))
     }
 
-    /// As [`replay`](Self::replay), through a pool of the host that has the settings of `pool` and as much memory as its
-    /// device. `pool` itself is not used, and may serve a program meanwhile.
+    /// As [`replay`](Self::replay), through a pool of the host that has the settings of `pool` and as much memory as
+    /// its device. `pool` itself is not used, and may serve a program meanwhile.
     ///
     /// ```
     /// use vrampool::{Backend, Pool, host::HostDevice};
@@ -157,8 +157,8 @@ impl Plot {
 
     /// Writes a picture: one file, which needs no network and no other file.
     ///
-    /// Any browser of 2023 or later shows a page. Its data are compressed columns: about as many bytes as the compressed
-    /// trace.
+    /// Any browser of 2023 or later shows a page. Its data are compressed columns: about as many bytes as the
+    /// compressed trace.
     ///
     /// # Errors
     /// Those of `output`.

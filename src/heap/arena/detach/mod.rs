@@ -6,9 +6,10 @@
 //! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
 //! * `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
 //!
-//! A failed call leaves the arena as it was, except that idle memory of its pool may have been released. Blocks keep their addresses. Both directions keep the handles of
-//! physical memory until nothing can fail any more. If the reversal fails too (a second fault in one call), the
-//! arena is detached and keeps its physical memory, and the next attachment maps it again.
+//! A failed call leaves the arena as it was, except that idle memory of its pool may have been released. Blocks keep
+//! their addresses. Both directions keep the handles of physical memory until nothing can fail any more. If the
+//! reversal fails too (a second fault in one call), the arena is detached and keeps its physical memory, and the next
+//! attachment maps it again.
 //!
 //! Contents are not kept: a caller copies them in between. `ArenaCore::attached` is the one place where a detached
 //! arena refuses a request.
@@ -48,17 +49,18 @@ pub enum Attachment {
 
 impl<B: Backend> DeviceArena<B> {
     /// Begins to return all physical memory to the device. Blocks stay live at their addresses. Idle memory of the pool
-    /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses requests
-    /// for the arena until it is [attached](Self::attach).
+    /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses
+    /// requests for the arena until it is [attached](Self::attach).
     ///
     /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
     /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
     ///
-    /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on this
-    /// thread they fail with [`Error::Asleep`]. Then a detached arena
+    /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on
+    /// this thread they fail with [`Error::Asleep`]. Then a detached arena
     /// refuses them with [`Error::Asleep`], until it is [attached](Self::attach). Contents are lost unless the caller
     /// copies them first: see [`Detaching::memory`]. Several arenas detach all or none if the memory of each is
-    /// [unmapped](Detaching::unmap) before any is [released](Unmapped::commit). The extension `vrampool-sleep` does both.
+    /// [unmapped](Detaching::unmap) before any is [released](Unmapped::commit). The extension `vrampool-sleep` does
+    /// both.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -93,8 +95,8 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Ledger`](crate::Ledger) before the first call of the device.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the device fails; [`Error::OutOfMemory`] if it has too little memory, or if the limit or the
-    /// ledger has no room. The arena is then detached, and a later call can succeed.
+    /// [`Error::Backend`] if the device fails; [`Error::OutOfMemory`] if it has too little memory, or if the limit or
+    /// the ledger has no room. The arena is then detached, and a later call can succeed.
     pub fn attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
         fork::check()?;
         self.core.begin_attach().map_err(|error| self.explain(error, None))

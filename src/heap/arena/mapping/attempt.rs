@@ -38,8 +38,8 @@ type Outcome<B> = Result<Option<ArenaBuffer<B>>, Error>;
 
 impl<B: Backend> ArenaCore<B> {
     /// Serves a request after another search of mapped memory, or from new memory or a new stitched range. If the
-    /// thread has the right to change the arena, the request gets no memory that needs a wait for another stream, and fails
-    /// rather than releasing memory or waiting.
+    /// thread has the right to change the arena, the request gets no memory that needs a wait for another stream, and
+    /// fails rather than releasing memory or waiting.
     pub(in crate::heap::arena) fn grow<'a>(
         self: &'a Arc<Self>,
         request: &'a ArenaRequest<'a, B::Stream>,
