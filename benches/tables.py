@@ -132,7 +132,8 @@ def gpu(results: Path) -> dict[str, str]:
         warm = [row for row in rows if row.get("pass") == "warm"]
         made["gpu-pairs"] = compared(patterns, lambda row: row["ns"], 1)
         made["gpu-behind"] = explained(rows, json.loads(REASONS.read_text()))
-        made["gpu-first"] = compared([row for row in rows if row.get("pass") == "first"], lambda row: row["ns_per_op"], 0)
+        for name in ("first", "cold"):
+            made[f"gpu-{name}"] = compared([row for row in rows if row.get("pass") == name], lambda row: row["ns_per_op"], 0)
         made["gpu-traces"] = compared(warm, lambda row: row["ns_per_op"], 0)
         held = [row for row in warm if row["peak_reserved"] and row["peer"] not in UNKNOWN]
         made["gpu-held"] = compared(held, lambda row: row["peak_reserved"] / row["peak_requested"], 3)

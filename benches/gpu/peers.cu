@@ -315,12 +315,27 @@ static Trace load(const std::string &path) {
     return trace;
 }
 
-static void replay(const Trace &trace, Peer &peer, const char *pass) {
+// `written`: bytes that are written before each call, as the work of a program empties the caches. Calls alone are timed then, those of
+// `COLD_EVENTS` events from the middle of the trace.
+static void replay(const Trace &trace, Peer &peer, const char *pass, size_t written = 0) {
+    constexpr size_t COLD_EVENTS = 2000;
     std::vector<void *> blocks(trace.ids);
     std::vector<size_t> sizes(trace.ids);
     std::vector<int> streams(trace.ids);
+    std::vector<char> others(written);
+    const size_t first = written ? trace.events.size() / 2 : 0;
+    const size_t end = written ? std::min(first + COLD_EVENTS, trace.events.size()) : trace.events.size();
+    Clock::duration outside{};
     auto begin = Clock::now();
-    for (const auto &event : trace.events) {
+    for (size_t at = 0; at < end; ++at) {
+        const auto &event = trace.events[at];
+        if (at == first) begin = Clock::now();
+        if (written && at >= first) {
+            auto work = Clock::now();
+            for (size_t byte = 0; byte < written; byte += 64) ++others[byte];
+            asm volatile("" : : "r"(others.data()) : "memory");
+            outside += Clock::now() - work;
+        }
         if (event.is_allocation) {
             blocks[event.id] = peer.allocate(event.bytes, event.stream);
             sizes[event.id] = event.bytes;
@@ -330,7 +345,7 @@ static void replay(const Trace &trace, Peer &peer, const char *pass) {
             blocks[event.id] = nullptr;
         }
     }
-    auto ns = std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / trace.events.size();
+    auto ns = std::chrono::duration<double, std::nano>(Clock::now() - begin - outside).count() / (end - first);
     for (unsigned id = 0; id < trace.ids; ++id) {
         if (blocks[id]) peer.free(blocks[id], sizes[id], streams[id]);
     }
@@ -354,6 +369,7 @@ static void compare(const std::vector<Trace> &traces, int less, const Make &make
         try {
             replay(trace, *peer, "first");
             replay(trace, *peer, "warm");
+            replay(trace, *peer, "cold", 4 * MIB);
         } catch (const std::exception &error) {
             std::printf("{\"case\":\"%s\",\"peer\":\"%s\",\"failed\":\"out of memory\"}\n", trace.name.c_str(), peer->name.c_str());
         }

@@ -8,7 +8,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::ffi::{c_int, c_void};
-use std::{mem, ptr, thread};
+use std::{hint, mem, ptr, thread};
 
 type Object = *mut ffi::PyObject;
 type Plain = unsafe extern "C" fn(Object, Object, Object) -> Object;
@@ -34,6 +34,8 @@ pub(crate) fn call<'py>(
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
     // SAFETY: the same function with the same arguments; the new type says that it may unwind.
     let call = unsafe { mem::transmute::<Plain, Unwinding>(ffi::PyObject_Call) };
+    // The compiler must not see which function it is: pyo3 declares it as one that does not unwind, and the drop of `stay` would go.
+    let call = hint::black_box(call);
     let stay = Stay;
     // SAFETY: two objects that live during the call, and no keywords. Where it unwinds, `stay` ends the unwinding.
     let returned = unsafe { call(function.as_ptr(), arguments.as_ptr(), ptr::null_mut()) };
