@@ -17,7 +17,7 @@ import pytest
 import vrampool
 from fake_torch import Torch
 from vrampool._library import LIBRARY
-from vrampool.torch import _install, _mem_pool
+from vrampool.torch import _install, _mem_pool, _module
 
 MIB = 1 << 20
 
@@ -136,6 +136,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]) -> Iterator[Ca
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     fake = Torch()
     monkeypatch.setitem(sys.modules, "torch", fake)
+    # A module needs PyTorch's own libraries.
+    monkeypatch.setattr(_module, "path_for", lambda _: None)
     monkeypatch.setattr(_mem_pool, "_provider", None)
     monkeypatch.setattr(_mem_pool, "_pools", {})
     # Its exceptions can be thrown.
