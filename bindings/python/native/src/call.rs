@@ -32,10 +32,9 @@ pub(crate) fn call<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
-    // SAFETY: the same function with the same arguments; the new type says that it may unwind.
-    let call = unsafe { mem::transmute::<Plain, Unwinding>(ffi::PyObject_Call) };
     // The compiler must not see which function it is: pyo3 declares it as one that does not unwind, and the drop of `stay` would go.
-    let call = hint::black_box(call);
+    // SAFETY: the same function with the same arguments; the new type says that it may unwind.
+    let call = hint::black_box(unsafe { mem::transmute::<Plain, Unwinding>(ffi::PyObject_Call) });
     let stay = Stay;
     // SAFETY: two objects that live during the call, and no keywords. Where it unwinds, `stay` ends the unwinding.
     let returned = unsafe { call(function.as_ptr(), arguments.as_ptr(), ptr::null_mut()) };
