@@ -219,6 +219,7 @@ impl<B: Backend> ArenaBuilder<B> {
             device: self.device,
             kind: self.kind,
             state: StateLock::new(state),
+            is_growing: self.grows,
             move_ended: Condvar::new(),
             changing: LongMutex::new(()),
             share,

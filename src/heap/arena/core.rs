@@ -20,6 +20,7 @@ pub(super) struct ArenaCore<B: Backend> {
     pub(super) id: DeviceId,
     pub(super) kind: MemoryKind,
     pub(super) state: StateLock<B>,
+    pub(super) is_growing: bool,
     /// Signalled at the end of a move.
     pub(super) move_ended: Condvar,
     /// Serializes compaction, growth, release, detaching and attaching.

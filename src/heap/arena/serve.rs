@@ -144,7 +144,7 @@ impl<B: Backend> ArenaCore<B> {
                 served => return served.map(Some),
             }
         }
-        if is_captured || self.state.lock().backing.is_none() {
+        if is_captured || !self.is_growing {
             return Ok(None);
         }
         match self.grow(request, waits, None) {

@@ -157,7 +157,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Whether the arena maps memory as needed.
     #[must_use]
     pub fn is_growing(&self) -> bool {
-        self.locked().is_some_and(|state| state.backing.is_some())
+        self.core.is_growing
     }
 
     /// Bytes of addresses: in a growing arena those of its range and of stitched ranges, else the capacity.

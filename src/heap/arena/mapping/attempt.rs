@@ -48,8 +48,7 @@ impl<B: Backend> ArenaCore<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         let is_beside = alone.is_some();
         let alone = alone.map_or_else(|| self.alone(request.bytes).map(Some), |alone| Ok(Some(alone)))?;
-        drop(self.attached(request.bytes, || self.state.lock())?);
-        self.widen();
+        let mut state = self.widen(self.attached(request.bytes, || self.state.lock())?);
         let mut attempt = Attempt {
             arena: self,
             request,
@@ -61,18 +60,18 @@ impl<B: Backend> ArenaCore<B> {
             rungs: 0,
         };
         loop {
-            if let Some(buffer) = attempt.step()? {
+            if let Some(buffer) = attempt.step(state)? {
                 return Ok(buffer);
             }
+            state = self.attached(request.bytes, || self.state.lock())?;
         }
     }
 }
 
 impl<B: Backend> Attempt<'_, B> {
     /// Takes mapped memory if some has become available. Otherwise plans the missing memory, and makes it.
-    fn step(&mut self) -> Outcome<B> {
+    fn step(&mut self, mut state: StateGuard<'_, B>) -> Outcome<B> {
         let request = self.request;
-        let mut state = self.arena.attached(request.bytes, || self.arena.state.lock())?;
         if let Some(taken) = state.find(request, self.budget, &self.waits)? {
             return self.arena.make_buffer(state, taken, request).map(Some);
         }
@@ -108,9 +107,8 @@ impl<B: Backend> Attempt<'_, B> {
             let refusal = BackendError::lacks(weight.bytes, Scarce::Mappings);
             return if self.is_beside { Err(refusal.into()) } else { self.climb(weight, &[], refusal) };
         }
-        drop(state);
         let is_stitched = growth.stitched.is_some();
-        match self.arena.build(growth) {
+        match self.arena.build(state, growth) {
             Ok((mut state, taken)) => {
                 let taken = match taken {
                     None => state.find(self.request, self.budget, &self.waits)?,

@@ -40,16 +40,18 @@ impl<B: Backend> ArenaCore<B> {
             }));
         };
         let growth = state.hold_parts(growth)?;
-        drop(state);
-        match self.build(growth) {
+        match self.build(state, growth) {
             Ok(_) => Ok(()),
             Err(failure) => Err(failure.into_error().into()),
         }
     }
 
     /// Makes the memory of a planned growth and adds it to the arena.
-    pub(super) fn build(&self, growth: Growth) -> Result<Added<'_, B>, MakeFailure> {
-        let state = self.state.lock();
+    pub(super) fn build(
+        &self,
+        state: StateGuard<'_, B>,
+        growth: Growth,
+    ) -> Result<Added<'_, B>, MakeFailure> {
         let range = Arc::clone(&state.range);
         let pieces = growth.stitched.iter().flat_map(|(pieces, _)| pieces);
         let mapped = pieces.filter_map(|&piece| {

@@ -7,21 +7,24 @@
 use super::pages::{Extent, StitchedPart};
 use crate::heap::arena::builder::reserve_for;
 use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::state_lock::StateGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, logging};
 
 impl<B: Backend> ArenaCore<B> {
     /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena, which is attached.
-    pub(crate) fn widen(&self) {
-        let is_wide = self.state.lock().backing.as_ref().is_none_or(|backing| backing.is_wide());
-        if !is_wide && let Err(error) = self.replace_range() {
+    pub(crate) fn widen<'a>(&'a self, state: StateGuard<'a, B>) -> StateGuard<'a, B> {
+        if state.backing.as_ref().is_none_or(|backing| backing.is_wide()) {
+            return state;
+        }
+        if let Err(error) = self.replace_range(state) {
             logging::warn!("arena on {}: no addresses for its limit, because {error}", self.id);
         }
+        self.state.lock()
     }
 
-    fn replace_range(&self) -> Result<(), BackendError> {
+    fn replace_range(&self, state: StateGuard<'_, B>) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
-        let state = self.state.lock();
         let Some(backing) = &state.backing else { return Ok(()) };
         let (capacity, granularity) = (backing.capacity(), backing.granularity);
         let extents = backing.extents.clone();
