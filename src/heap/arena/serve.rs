@@ -119,10 +119,7 @@ impl<B: Backend> ArenaCore<B> {
         if !users.is_empty() {
             self.ask(users, tick);
         }
-        let state = self.state.lock();
-        if !state.markers.is_empty() {
-            drop(self.note_done(state));
-        }
+        Order::poll(self);
     }
 
     /// Serves a request whose wait a capture forbids. Returns `None` if no memory serves without such a wait.

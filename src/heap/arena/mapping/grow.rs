@@ -40,10 +40,7 @@ impl<B: Backend> ArenaCore<B> {
             }));
         };
         let growth = state.hold_parts(growth)?;
-        match self.build(state, growth) {
-            Ok(_) => Ok(()),
-            Err(failure) => Err(failure.into_error().into()),
-        }
+        self.build(state, growth).map(drop).map_err(|failure| failure.into_error().into())
     }
 
     /// Makes the memory of a planned growth and adds it to the arena.
