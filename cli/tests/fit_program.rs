@@ -26,7 +26,7 @@ fn written_classes_are_those_of_a_replay() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let fitted = format!("fitted:{}", text(&path));
     for words in
-        ["live at once", "times requested", "power-of-two", "multistream: 362 requests of 92 sizes;", &fitted]
+        ["live at once", "held/requested", "power-of-two", "multistream: 362 requests of 92 sizes;", &fitted]
     {
         assert!(out.contains(words), "{words}: {out}");
     }

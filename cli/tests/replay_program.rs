@@ -96,7 +96,7 @@ fn without_json_it_is_a_table() {
     let (code, out, _) = replay(&["--threads", "3", "--limit", "unlimited"]);
     assert_eq!(code, Some(0));
     assert!(
-        ["times requested", "times needed", "multistream", "cold", "warm", "MiB", "2169"]
+        ["reserved/requested", "reserved/needed", "multistream", "cold", "warm", "MiB", "2169"]
             .iter()
             .all(|text| out.contains(text)),
         "{out}"

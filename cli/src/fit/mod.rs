@@ -24,7 +24,7 @@ serve all other sizes. Padding is the share of a block that rounding up added.
 
 The second table compares the fit with the other rules: the padding of all requests, in bytes and as a share of all \
 bytes of their blocks. Held is the memory that a pool without caps and without borrowing holds at the end of the \
-trace; `times requested` is that over the peak of requested bytes.";
+trace; `held/requested` is that over the peak of requested bytes.";
 
 /// Flags of `vrampool fit`.
 #[derive(Debug, Clone, Args)]

@@ -23,7 +23,7 @@ pub(crate) fn of_classes(classes: &[Class]) -> String {
 
 /// One line a rule.
 pub(crate) fn of_rules(rules: &[Rule]) -> String {
-    let columns = ["rule", "classes", "padding", "of all", "held", "times requested"];
+    let columns = ["rule", "classes", "padding", "of all", "held", "held/requested"];
     let rows = rules.iter().map(|rule| {
         [
             rule.size_classes.clone(),

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
-`times requested` is the peak of reserved bytes over that of requested bytes, `times needed` that over bytes that are \
-live or in use by pending device work. The hit rate is the share of requests without a driver call; buckets served the \
-share `buckets`. `calls` are those of the driver.
+`reserved/requested` is the peak of reserved bytes over that of requested bytes, `reserved/needed` that over bytes that \
+are live or in use by pending device work. The hit rate is the share of requests without a driver call; buckets served \
+the share `buckets`. `calls` are those of the driver.
 
-With --compare, replays of the host device run at the same time, and no durations are shown. `times` are reserved bytes \
-over the peak of requested ones, `calls` the driver calls of the last pass, `first` those of the first. `arena only` is an arena whose pool keeps no idle buffers. `fitted` are \
-classes fitted to the trace; `half-fitted` ones are fitted to its first half, if its second half has other sizes.";
+With --compare, replays of the host device run at the same time, and no durations are shown. `ratio` is reserved/requested, \
+`calls` the driver calls of the last pass, `first` those of the first. `arena only` is an arena whose pool keeps no idle \
+buffers. `fitted` are classes fitted to the trace; `half-fitted` ones are fitted to its first half, if its second half has other sizes.";
 
 /// Flags of `vrampool replay`.
 #[derive(Debug, Clone, Args)]

@@ -16,7 +16,7 @@ pub(crate) fn of(rows: &[Row]) -> String {
             row.driver_calls.to_string(),
         ]
     });
-    let columns = ["trace", "pass", "times requested", "times needed", "hit rate", "buckets", "calls"];
+    let columns = ["trace", "pass", "reserved/requested", "reserved/needed", "hit rate", "buckets", "calls"];
     let rates = table(Some(columns), 0..2, rates);
     let bytes = rows.iter().map(|row| {
         let [requested, live, held, reserved] =
@@ -29,7 +29,6 @@ pub(crate) fn of(rows: &[Row]) -> String {
     let classes = rows.first().map_or("", |row| &row.size_classes);
     format!(
         "{rates}\n\n{bytes}\n\n\
-         Times: the peak of reserved bytes over that of requested bytes, and over that of\n\
-         bytes in use. Calls: of the driver. Size classes: {classes}"
+         Ratios are of peaks; needed bytes are in use. Calls: of the driver.\nSize classes: {classes}"
     )
 }

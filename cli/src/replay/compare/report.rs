@@ -176,7 +176,7 @@ impl fmt::Display for Report {
             (bytes, cells)
         }));
         rows.sort_by_key(|(bytes, _)| *bytes);
-        let columns = ["", "source", "classes", "reserved", "times", "hits", "buckets", "calls", "first"];
+        let columns = ["", "source", "classes", "reserved", "ratio", "hits", "buckets", "calls", "first"];
         writeln!(f, "{}: {} requested at the peak\n", self.trace, human(self.peak_requested))?;
         writeln!(f, "{}\n", table(Some(columns), 0..3, rows.into_iter().map(|(_, cells)| cells)))?;
         writeln!(f, "{}\n{}\n", fill(&format!("* {}", self.reason())), fill(&self.unknown()))?;
