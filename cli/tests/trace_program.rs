@@ -50,7 +50,7 @@ fn a_recording_that_dropped_allocations_is_not_shown_as_complete() {
     let [file, log] = ["short.csv", "short.log"].map(|name| path(folder.path(), name));
     let stream = HostDevice::new().create_stream().expect("a stream").id();
     let recorder = Recorder::with_events(10);
-    (0..500).for_each(|_| recorder.note_free(recorder.note_allocation(1000, stream), stream));
+    (0..500).for_each(|_| recorder.note_free(recorder.note_allocation(1000, stream, ""), stream));
     Export::new(Format::Csv).save(&recorder.trace("short").expect("a trace"), &file).expect("written");
     let convert = ["trace", "convert", "--to", "rmm", &file, &log];
     for command in [&["trace", "show", &file][..], &["fit", &file], &["replay", &file], &convert] {

@@ -105,11 +105,15 @@ impl Recording {
     #[inline(never)]
     fn note_surely(&self, stream: StreamId, memory: &Memory) -> Note {
         let present = self.recorder.load();
-        let allocation =
-            |present: &Arc<Numbered>| match present.recorder.note_allocation(memory.requested(), stream) {
-                0 => None,
-                allocation => Some(Note { recording: present.number, allocation }),
-            };
+        let pool = memory.buffer().map_or("", |buffer| buffer.pool_name());
+        let allocation = |present: &Arc<Numbered>| match present.recorder.note_allocation(
+            memory.requested(),
+            stream,
+            pool,
+        ) {
+            0 => None,
+            allocation => Some(Note { recording: present.number, allocation }),
+        };
         present.as_ref().and_then(allocation).unwrap_or_default()
     }
 

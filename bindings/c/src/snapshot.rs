@@ -7,6 +7,7 @@ use crate::pool::CPool;
 use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use vrampool::any::AnyDevice;
 use vrampool::arena::SpanState;
 use vrampool::internal;
@@ -20,7 +21,7 @@ struct Live {
     stream: usize,
     state: &'static str,
     /// Where in an arena its memory is.
-    parts: Vec<std::ops::Range<u64>>,
+    parts: Vec<Range<u64>>,
     /// Its address, which is another one than that of its memory where it is stitched.
     at: u64,
     /// The private pool that it is of.
@@ -213,10 +214,10 @@ fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, V
         live.iter().flat_map(|block| block.parts.iter().map(move |part| (part.start, block))).collect();
     // Bytes of stitched blocks that have memory behind them, by address.
     let mut stitched: BTreeMap<u64, (&Live, u64)> = BTreeMap::new();
-    let (spans, mapped) = (arena.blocks(), arena.mapped());
+    let (spans, mapped, pending) = (arena.blocks(), arena.mapped(), arena.pending());
     let mut spans = spans.iter().peekable();
     for run in mapped {
-        let mut part = Part::new(base + run.start);
+        let mut part = Part::new(base + run.start, base, &pending);
         while let Some(span) = spans.peek() {
             if span.offset >= run.end {
                 break;
@@ -229,7 +230,7 @@ fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, V
                     (Some(block), _) if block.is_stitched(base) => {
                         stitched.entry(block.at).or_insert((block, 0)).1 += bytes;
                         part.end(tagged, kind, segments);
-                        part = Part::new(address + bytes);
+                        part = Part::new(address + bytes, base, &pending);
                     }
                     (Some(block), _) => part.add(bytes, block.listed(bytes)),
                     (None, SpanState::Free) => part.add(bytes, free(address, bytes, "free")),
@@ -250,16 +251,18 @@ fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, V
     }
 }
 
-/// Addresses in a row that have memory behind them, and their blocks.
-struct Part {
+/// Addresses in a row that have memory behind them, their blocks, and the arena's pending frees.
+struct Part<'a> {
     address: u64,
     bytes: u64,
     blocks: Vec<Value>,
+    base: u64,
+    pending: &'a [Range<u64>],
 }
 
-impl Part {
-    fn new(address: u64) -> Self {
-        Self { address, bytes: 0, blocks: Vec::new() }
+impl<'a> Part<'a> {
+    fn new(address: u64, base: u64, pending: &'a [Range<u64>]) -> Self {
+        Self { address, bytes: 0, blocks: Vec::new(), base, pending }
     }
 
     fn add(&mut self, bytes: u64, block: Value) {
@@ -268,9 +271,17 @@ impl Part {
     }
 
     fn end(self, tagged: &Tagged, kind: &str, segments: &mut BTreeMap<u64, Value>) {
-        if self.bytes > 0 {
-            segments.insert(self.address, segment(tagged, self.address, self.bytes, kind, self.blocks));
+        if self.bytes == 0 {
+            return;
         }
+        let end = self.address + self.bytes;
+        let within = |of: &Range<u64>| {
+            let (start, end) = ((self.base + of.start).max(self.address), (self.base + of.end).min(end));
+            (start < end).then(|| json!({ "address": start, "bytes": end - start }))
+        };
+        let mut listed = segment(tagged, self.address, self.bytes, kind, self.blocks);
+        listed["pending"] = self.pending.iter().filter_map(within).collect();
+        segments.insert(self.address, listed);
     }
 }
 

@@ -10,6 +10,7 @@ use std::ptr;
 use vrampool_c::boundary::Out;
 use vrampool_c::boundary::{Text, Texts};
 use vrampool_c::*;
+use vrampool_trace::plot::Plot;
 
 /// Text of the library's, which is freed.
 fn read(text: *mut c_char) -> Value {
@@ -69,6 +70,7 @@ fn blocks_cover_what_is_reserved() {
                 ok(vrampool_free(pool, address as *mut c_void, ptr::null_mut()));
             }
             let (snapshot, stats) = (snapshot(pool), stats(pool));
+            let _page = Plot::snapshot(snapshot.to_string().as_bytes()).expect("what is written is read");
             let states = by_state(&snapshot);
             let of = |state: &str| states.get(state).copied().unwrap_or(0);
             // An arena's blocks are a multiple of its alignment.

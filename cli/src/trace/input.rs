@@ -1,9 +1,11 @@
 //! The trace that a command reads, and how.
 
-use crate::trace_options::TraceOptions;
+use crate::trace_options::{STDIN, TraceOptions};
 use clap::Args;
 use indicatif::ProgressBar;
 use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufRead};
 use std::path::PathBuf;
 use vrampool_trace::output::shown;
 use vrampool_trace::{Format, Import, Trace};
@@ -12,7 +14,7 @@ use vrampool_trace::{Format, Import, Trace};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Input {
     /// CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed
-    /// or not, or `-` for standard input
+    /// or not, or `-` for standard input. `plot` also draws the snapshot of a pool, as JSON
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The format of the trace: csv, rmm, pytorch [default: detected from the content]
@@ -26,6 +28,18 @@ pub(crate) struct Input {
 }
 
 impl Input {
+    /// The file, if it is JSON, as pools write snapshots; none is a trace.
+    pub(super) fn snapshot(&self) -> io::Result<Option<Box<dyn BufRead>>> {
+        let mut input: Box<dyn BufRead> = match (self.file.as_os_str() == STDIN, File::open(&self.file)) {
+            (true, _) => Box::new(io::stdin().lock()),
+            (_, Ok(file)) => Box::new(io::BufReader::new(file)),
+            // The reader of traces names it.
+            (_, Err(_)) => return Ok(None),
+        };
+        let is_json = input.fill_buf()?.first() == Some(&b'{');
+        Ok(is_json.then_some(input))
+    }
+
     /// Reads it, with its name beside `spinner` meanwhile.
     pub(crate) fn read(&self, spinner: &ProgressBar) -> Result<Trace, Box<dyn Error>> {
         spinner.set_message(format!("reading {}", shown(&self.file)));

@@ -63,13 +63,19 @@ impl device::Run for Draw<'_> {
 
     fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
         let Self { arguments, output } = self;
-        let trace = arguments.input.read(&spinner())?;
-        let spinner = spinner();
-        spinner.set_message(format!("replaying {}", trace.name()));
-        let device = device.with_memory(arguments.device_memory);
-        let builder = Pool::builder(&device).from_environment()?.name(trace.name());
-        let plot = Plot::replay(&trace, &build(arguments.pool.apply(builder))?);
-        spinner.finish_and_clear();
+        let plot = match arguments.input.snapshot()? {
+            Some(json) => Plot::snapshot(json),
+            None => {
+                let trace = arguments.input.read(&spinner())?;
+                let spinner = spinner();
+                spinner.set_message(format!("replaying {}", trace.name()));
+                let device = device.with_memory(arguments.device_memory);
+                let builder = Pool::builder(&device).from_environment()?.name(trace.name());
+                let plot = Plot::replay(&trace, &build(arguments.pool.apply(builder))?);
+                spinner.finish_and_clear();
+                plot
+            }
+        };
         let mut picture = Vec::new();
         plot?.write(arguments.picture.unwrap_or_else(|| Picture::of_name(output.path())), &mut picture)?;
         let path = &output.path().to_owned();

@@ -40,6 +40,10 @@
 //! | `stream` | the stream of the request, any number | the stream that used the memory last |
 //! | `t_us` | microseconds since the recording began | microseconds since the recording began |
 //!
+//! An allocation may have a sixth field: the number of its [`Origin`], from 1. A line `o,POOL,SITE` defines the next
+//! number: the name of the pool or child, without a comma, and the line of code that requested the memory. Either may
+//! be empty.
+//!
 //! All fields are whole numbers from 0 to 2⁶⁴ − 1. Times need not rise, because recorders with several threads
 //! write them out of order. Allocations may be live at the end, and a trace may have no events.
 //!
@@ -48,8 +52,8 @@
 //!
 //! # Untrusted files
 //!
-//! Memory is bounded: a line has at most [`Trace::MAX_LINE_BYTES`] bytes, a trace [`Limits::max_events`] events
-//! and [`Trace::MAX_STREAMS`] streams. An event takes at most 160 bytes, an event of an RMM log 256. A small
+//! Memory is bounded: a line has at most [`Trace::MAX_LINE_BYTES`] bytes, a trace [`Limits::max_events`] events,
+//! [`Trace::MAX_STREAMS`] streams and 65,535 origins. An event takes at most 160 bytes, an event of an RMM log 256. A small
 //! file that decompresses without end is therefore an error. A snapshot of PyTorch is a pickle, which is read
 //! as plain data: any other instruction is an error that names it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -77,6 +81,7 @@ pub use error::{TraceError, TraceFault};
 pub use file::event::{Op, TraceEvent};
 pub use file::export::{Export, Losses};
 pub use file::import::Import;
+pub use file::origin::Origin;
 pub use file::other_devices::OtherDevices;
 pub use file::reader::{Limits, Trace};
 pub use file::summary::{SizeRange, Summary};

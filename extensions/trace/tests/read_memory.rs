@@ -105,7 +105,16 @@ fn hostile_pickles(length: u64) -> Vec<(&'static str, Vec<u8>)> {
     let segments =
         [&block[..], segment, &again(b"h\x00", length / 2), b"eu0](", &again(b"h\x01", length / 2), b"e."]
             .concat();
+    // A list of frames, each with a name; and names that differ.
+    let frames = |names: Vec<u8>| {
+        let keys = b"X\x04\x00\x00\x00nameq\x000X\x06\x00\x00\x00framesq\x010}h\x01](";
+        pickle(keys, [names, b"es.".to_vec()].concat())
+    };
+    let names = (0..length as u32 / 13)
+        .flat_map(|n| [b"}h\x00X\x04\x00\x00\x00", &n.to_le_bytes()[..], b"s"].concat());
     vec![
+        ("frames", frames(again(b"}h\x00X\x01\x00\x00\x00as", length))),
+        ("frames of other names", frames(names.collect())),
         ("marks", pickle(b"", again(b"(", length))),
         ("nothings", pickle(b"", again(b"N", length))),
         ("lists", pickle(b"", again(b"]", length))),

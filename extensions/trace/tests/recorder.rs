@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
+use vrampool::backend::Stream as _;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Placement, Pool, PoolBuilder, SizeClasses, Source};
@@ -61,6 +62,39 @@ fn every_way_of_a_request_and_of_a_buffer_back_is_recorded() {
             assert_eq!(trace.peak_requested(), pool.stats().peak.requested_bytes);
             assert_eq!((recorder.events(), recorder.dropped()), (expected.len() as u64, 0));
         }
+    }
+}
+
+#[test]
+fn an_allocation_has_the_child_and_the_line_that_requested_it() {
+    let recorder = Recorder::new();
+    let pool = builder().name("root").hook(recorder.hook()).build().expect("a pool");
+    let stream = pool.device().create_stream().expect("a stream");
+    // More lines and children than a thread keeps at hand.
+    let children: Vec<_> =
+        (0..40).map(|of| pool.child(format!("child-{of}")).build().expect("a child")).collect();
+    let line = line!() + 3;
+    for _ in 0..2 {
+        for of in children.iter().chain([&pool]) {
+            drop(of.allocate(1000, &stream).expect("memory"));
+        }
+        thread::scope(|scope| drop(scope.spawn(|| drop(pool.allocate(10, &stream).expect("memory")))));
+    }
+    let number = recorder.note_allocation(10, stream.id(), "");
+    recorder.note_free(number, stream.id());
+    let trace = trace_of(&recorder);
+    let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate);
+    let origins: HashSet<_> = allocations.clone().map(|event| trace.origin(event)).collect();
+    assert_eq!(
+        (origins.len(), trace.origins().len()),
+        (43, 42),
+        "40 children, 2 lines of the root, and unknown"
+    );
+    for event in allocations {
+        let origin = trace.origin(event);
+        let of = if origin.pool == "root" { line..line + 4 } else { line..line + 1 };
+        let at = of.clone().any(|line| origin.site.contains(&format!("recorder.rs:{line}:")));
+        assert!(at || origin.pool.is_empty() && origin.site.is_empty(), "{origin:?} is not in {of:?}");
     }
 }
 

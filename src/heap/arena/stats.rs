@@ -6,6 +6,7 @@ use super::mapping::pages::{Backing, runs};
 use super::state::State;
 use super::state_lock::StateGuard;
 use crate::heap::core::LockedDepot;
+use crate::heap::space::block::SpanState;
 use crate::heap::space::{Span, Zone};
 use crate::heap::stats::times::MappingCalls;
 use std::ops::Range;
@@ -247,6 +248,16 @@ impl<B: Backend> DeviceArena<B> {
             Some(backing) => runs(&backing.extents).iter().map(|run| run.start..run.end()).collect(),
             None => std::iter::once(0..state.engine.capacity()).collect(),
         }
+    }
+
+    /// Returns the offsets of free bytes that device work still uses, in order: those that [`in_flight`](Self::in_flight)
+    /// counts.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Range<u64>> {
+        let state = if self.in_flight() > 0 { self.locked() } else { None };
+        let Some(state) = state else { return Vec::new() };
+        let free = state.engine.blocks().filter(|span| span.state == SpanState::Free);
+        free.flat_map(|span| state.uses.pending(span.offset..span.offset + span.bytes)).collect()
     }
 
     /// Calls `act` with the lock of its state, for a pool over the arena, which no reset or resize is changing.

@@ -129,7 +129,7 @@ class Pool(_native.Pool, Handle):
         return dict(LIBRARY.json("get_stats_json", self.handle))
 
     def snapshot(self) -> dict[str, Any]:
-        """Its memory: segments by address, and the blocks that they consist of."""
+        """Its memory: segments by address, and the blocks that they consist of. `vrampool trace plot` draws it, written by `json.dump`."""
         return dict(LIBRARY.json("snapshot", self.handle))
 
     def reset_peaks(self) -> None:

@@ -15,8 +15,13 @@ pub(crate) const RMM_HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 /// The most streams that a trace may have.
 pub(crate) const MAX_STREAMS: usize = 1024;
 
-/// The most bytes that a line of a trace may have. The longest event has 85.
+/// The most bytes that a line of a trace may have. The longest event has 91.
 pub(crate) const MAX_LINE_BYTES: usize = 256;
+
+/// The most origins of a trace, and bytes of the names of one: a line has room for them.
+pub(crate) const MAX_ORIGINS: usize = (1 << 16) - 1;
+pub(crate) const MAX_POOL_BYTES: usize = 64;
+pub(crate) const MAX_SITE_BYTES: usize = 180;
 
 /// The first line of fitted classes, with the version of the format and of the general rule.
 pub(crate) const CLASS_HEADER: &str = "vrampool fitted classes 2";

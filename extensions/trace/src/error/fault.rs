@@ -1,7 +1,7 @@
 //! Faults of traces, fitted classes, outputs and replays, each with the action to take.
 
 use super::bounds::{
-    HEADER, MAX_CLASS_FILE_BYTES, MAX_CLASSES, MAX_LINE_BYTES, MAX_STREAMS, RMM_HEADER,
+    HEADER, MAX_CLASS_FILE_BYTES, MAX_CLASSES, MAX_LINE_BYTES, MAX_ORIGINS, MAX_STREAMS, RMM_HEADER,
     UNCOUNTED_CLASS_HEADER,
 };
 use super::contradiction::Contradiction;
@@ -55,6 +55,18 @@ pub enum TraceFault {
     /// There are more fields than there should be.
     #[error("more fields follow the last one; write only the five fields `{HEADER}`")]
     Extra,
+    /// The number of an origin has no line.
+    #[error(
+        "no line `o,POOL,SITE` above is number {number}; define the origin first, or omit the sixth field"
+    )]
+    #[non_exhaustive]
+    UnknownOrigin {
+        /// The value found.
+        number: u64,
+    },
+    /// There are too many origins.
+    #[error("the trace has more than {MAX_ORIGINS} lines `o`; omit the sixth field of the rarest ones")]
+    TooManyOrigins,
     /// The operation is not one.
     #[error("`{found}` is not an operation; write `a` for an allocation or `f` for a free")]
     #[non_exhaustive]
@@ -245,6 +257,11 @@ pub enum TraceFault {
         /// The expected value.
         what: &'static str,
     },
+    /// A snapshot of a pool is not as pools write it.
+    #[error(
+        "the file is not a snapshot of a pool; write the whole JSON of `vrampool_snapshot` or `Pool.snapshot`"
+    )]
+    Snapshot(#[source] io::Error),
     /// A snapshot has nothing of the device.
     #[error(
         "the snapshot has no events of device {device}; choose one of its {devices} devices, counted from 0"

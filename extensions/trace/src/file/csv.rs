@@ -1,16 +1,28 @@
 //! Parsing one line of a trace.
 
 use super::event::{Op, TraceEvent};
+use super::origin::Origin;
 use crate::error::TraceFault;
 
 /// The operation of the last line: `end,EVENTS,CHECKSUM,DROPPED,DROPPED`.
 pub(crate) const END: &[u8] = b"end,";
 
+/// The operation of a line that names an origin: `o,POOL,SITE`.
+pub(crate) const ORIGIN: &[u8] = b"o,";
+
 /// The fault and its field.
 pub(crate) type Wrong = (&'static str, TraceFault);
 
-/// Reads one line that is not the header.
-pub(crate) fn event(line: &[u8]) -> Result<TraceEvent, Wrong> {
+/// Reads the pool and the site of a line that [defines an origin](ORIGIN).
+pub(crate) fn origin(line: &[u8]) -> Result<Origin, Wrong> {
+    let text = std::str::from_utf8(line.get(ORIGIN.len()..).unwrap_or_default());
+    let text = text.map_err(|_| ("op", TraceFault::UnknownOp { found: shown(line) }))?;
+    let (pool, site) = text.split_once(',').ok_or(("site", TraceFault::Missing))?;
+    Ok(Origin::new(pool, site))
+}
+
+/// Reads one line that is not the header. So many origins have numbers.
+pub(crate) fn event(line: &[u8], origins: u32) -> Result<TraceEvent, Wrong> {
     let mut fields = Fields { rest: Some(line) };
     let op = match fields.next("op")? {
         b"a" => Op::Allocate,
@@ -23,10 +35,21 @@ pub(crate) fn event(line: &[u8]) -> Result<TraceEvent, Wrong> {
         size: fields.number("size")?,
         stream: fields.number("stream")?,
         t_us: fields.number("t_us")?,
+        origin: 0,
     };
-    match fields.rest {
-        None => Ok(event),
-        Some(_) => Err(("t_us", TraceFault::Extra)),
+    match (fields.rest, event.op) {
+        (None, _) => Ok(event),
+        (Some(_), Op::Allocate) if origins > 0 => {
+            let number = fields.number("origin")?;
+            let origin = u32::try_from(number).ok().filter(|origin| *origin <= origins);
+            let origin = origin.ok_or(("origin", TraceFault::UnknownOrigin { number }))?;
+            if fields.rest.is_none() {
+                Ok(TraceEvent { origin, ..event })
+            } else {
+                Err(("origin", TraceFault::Extra))
+            }
+        }
+        _ => Err(("t_us", TraceFault::Extra)),
     }
 }
 

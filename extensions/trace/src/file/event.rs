@@ -25,4 +25,7 @@ pub struct TraceEvent {
     pub stream: u64,
     /// Microseconds since the recording began.
     pub t_us: u64,
+    /// Of an allocation, the place of its [origin](crate::Trace::origin) in [`Trace::origins`](crate::Trace::origins),
+    /// from 1; 0 if that is unknown, and of a free.
+    pub origin: u32,
 }

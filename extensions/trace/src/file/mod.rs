@@ -6,6 +6,7 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod ledger;
 pub(crate) mod lines;
+pub(crate) mod origin;
 pub(crate) mod other_devices;
 pub(crate) mod reader;
 pub(crate) mod summary;

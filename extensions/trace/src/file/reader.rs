@@ -1,13 +1,14 @@
 //! A trace in memory, and its readers.
 
 use super::csv;
-use super::csv::{END, Wrong};
+use super::csv::{END, ORIGIN, Wrong};
 use super::event::{Op, TraceEvent};
 use super::ledger::Ledger;
 use super::lines::Lines;
+use super::origin::Origin;
 use super::other_devices::OtherDevices;
 use crate::error::TraceFault;
-use crate::error::bounds::{HEADER, HEADERS, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
+use crate::error::bounds::{HEADER, HEADERS, MAX_LINE_BYTES, MAX_ORIGINS, MAX_STREAMS, NEW_HEADER};
 use crate::error::contradiction::{Contradiction, Contradictions, TraceWarning};
 use crate::error::format::without_gz;
 use crate::error::position::Position;
@@ -35,6 +36,7 @@ pub(crate) const UNNAMED: &str = "trace";
 pub struct Trace {
     name: String,
     events: Vec<TraceEvent>,
+    origins: Vec<Origin>,
     peak_requested: u64,
     warnings: Vec<TraceWarning>,
     other_devices: OtherDevices,
@@ -67,7 +69,7 @@ impl Trace {
     /// The largest number of streams.
     pub const MAX_STREAMS: usize = MAX_STREAMS;
 
-    /// The largest length of a line, bytes. The longest event has 85.
+    /// The largest length of a line, bytes. The longest event has 91.
     pub const MAX_LINE_BYTES: usize = MAX_LINE_BYTES;
 
     /// `place` is the one being read.
@@ -84,7 +86,7 @@ impl Trace {
         if !is_counted && header != HEADER.as_bytes() {
             return Err(TraceFault::Header { found: csv::shown(header).into(), headers: HEADERS });
         }
-        let (mut is_ended, mut dropped) = (false, 0);
+        let (mut is_ended, mut dropped, mut origins) = (false, 0, Vec::new());
         for number in 2.. {
             place.line = Some(number);
             let Some(text) = lines.next()? else { break };
@@ -108,7 +110,14 @@ impl Trace {
             }
             sum.update(text);
             sum.update(b"\n");
-            let event = csv::event(text).map_err(|wrong| field(place, wrong))?;
+            if text.starts_with(ORIGIN) {
+                if origins.len() == MAX_ORIGINS {
+                    return Err(TraceFault::TooManyOrigins);
+                }
+                origins.push(csv::origin(text).map_err(|wrong| field(place, wrong))?);
+                continue;
+            }
+            let event = csv::event(text, origins.len() as u32).map_err(|wrong| field(place, wrong))?;
             let found = ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
             for contradiction in found.into_iter().flatten() {
                 contradictions.note(contradiction, place)?;
@@ -127,13 +136,18 @@ impl Trace {
                 contradictions.note_dropped(dropped, place)?;
             }
         }
-        Ok(Self::of(events, ledger.peak_bytes(), contradictions))
+        Ok(Self::of(events, ledger.peak_bytes(), origins, contradictions))
     }
 
     /// Of events that make sense.
-    pub(crate) fn of(events: Vec<TraceEvent>, peak_requested: u64, contradictions: Contradictions) -> Self {
+    pub(crate) fn of(
+        events: Vec<TraceEvent>,
+        peak_requested: u64,
+        origins: Vec<Origin>,
+        contradictions: Contradictions,
+    ) -> Self {
         let (warnings, other_devices) = (contradictions.into_warnings(), OtherDevices::default());
-        Self { name: UNNAMED.into(), events, peak_requested, warnings, other_devices }
+        Self { name: UNNAMED.into(), events, origins, peak_requested, warnings, other_devices }
     }
 
     pub(crate) fn beside(mut self, other_devices: OtherDevices) -> Self {
@@ -143,7 +157,11 @@ impl Trace {
 
     /// Of events that did not come from a file, and the number of allocations that they lack; or which event is wrong,
     /// from 0.
-    pub(crate) fn assemble(events: Vec<TraceEvent>, dropped: u64) -> Result<Self, (u32, Wrong)> {
+    pub(crate) fn assemble(
+        events: Vec<TraceEvent>,
+        origins: Vec<Origin>,
+        dropped: u64,
+    ) -> Result<Self, (u32, Wrong)> {
         let mut contradictions = Contradictions::default();
         // Only a strict reader fails.
         let _ = contradictions.note_dropped(dropped, &Position::default());
@@ -151,7 +169,7 @@ impl Trace {
         for (event, number) in events.iter().zip(0u32..) {
             ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
         }
-        Ok(Self::of(events, ledger.peak_bytes(), contradictions))
+        Ok(Self::of(events, ledger.peak_bytes(), origins, contradictions))
     }
 
     /// What in its file contradicts itself, and what its recording [dropped](Self::dropped): a line for each kind.
@@ -205,10 +223,24 @@ impl Trace {
         &self.name
     }
 
-    /// Its events, in order. The n-th, from 0, is line n + 2 of the file.
+    /// Its events, in order. The n-th, from 0, is line n + 2 of a file without origins.
     #[must_use]
     pub fn events(&self) -> &[TraceEvent] {
         &self.events
+    }
+
+    /// The pools and lines of code that requested memory, by the numbers of [`TraceEvent::origin`].
+    #[must_use]
+    pub fn origins(&self) -> &[Origin] {
+        &self.origins
+    }
+
+    /// Which pool and line of code requested the memory of an allocation; empty where that is unknown.
+    #[must_use]
+    pub fn origin(&self, event: &TraceEvent) -> &Origin {
+        static UNKNOWN: Origin = Origin { pool: String::new(), site: String::new() };
+        let number = event.origin as usize;
+        number.checked_sub(1).and_then(|place| self.origins.get(place)).unwrap_or(&UNKNOWN)
     }
 
     /// The most bytes that were live at once, before any rounding.

@@ -1,6 +1,7 @@
 //! What all pictures show: the blocks of a trace, and the figures of the pool that served it.
 
 use super::segments::{self, Segment};
+use crate::file::origin::Origin;
 
 /// Numbers of a sample: those that a page reads.
 pub(super) const FIGURES: usize = 7;
@@ -17,6 +18,12 @@ pub(super) struct Drawing {
     /// Bytes after each event.
     pub(super) requested: Vec<u64>,
     pub(super) blocks: Vec<Block>,
+    /// By number, from 1.
+    pub(super) origins: Vec<Origin>,
+    /// Addresses with memory behind them and their bytes, from an event on.
+    pub(super) pages: Vec<(u64, Vec<(u64, u64)>)>,
+    /// What a snapshot has of memory without a live block; `None` of a trace.
+    pub(super) kept: Option<Vec<Kept>>,
     pub(super) samples: Vec<[u64; FIGURES]>,
 }
 
@@ -30,10 +37,22 @@ pub(super) struct Block {
     pub(super) capacity: u64,
     pub(super) stream: u64,
     pub(super) address: Option<u64>,
+    /// The number of its origin; 0 if that is unknown.
+    pub(super) origin: u32,
+}
+
+/// Memory of a pool that no live block has.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Freed, and device work still uses it. Otherwise idle.
+    pub(super) is_pending: bool,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
 }
 
 impl Drawing {
     pub(super) fn segments(&self) -> Vec<Segment> {
-        segments::of(self.blocks.iter().filter_map(|block| Some((block.address?, block.capacity))))
+        let blocks = self.blocks.iter().filter_map(|block| Some((block.address?, block.capacity)));
+        segments::of(blocks.chain(self.pages.iter().flat_map(|(_, ranges)| ranges.iter().copied())))
     }
 }

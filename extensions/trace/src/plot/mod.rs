@@ -7,6 +7,7 @@ mod drawing;
 mod page;
 mod picture;
 mod segments;
+mod snapshot;
 mod svg;
 
 use super::error::position::Position;
@@ -18,7 +19,7 @@ use super::worker::Halt;
 use bytesize::ByteSize;
 use drawing::{Block, Drawing, FIGURES};
 pub use picture::{Picture, UnknownPicture};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use vrampool::backend::Backend;
 use vrampool::host::HostDevice;
 use vrampool::settings::{Origin, Scope};
@@ -26,6 +27,9 @@ use vrampool::{Pool, PoolBuilder, PoolStats};
 
 /// How often the statistics of the pool are read, at the most.
 const SAMPLES: usize = 20_000;
+
+/// The most ranges of pages of a picture.
+const RANGES: usize = 50_000;
 
 /// A trace and how a pool served it, to be drawn.
 ///
@@ -60,6 +64,7 @@ impl Plot {
         let mut slots: Vec<_> = (0..program.slots).map(|_| None).collect();
         let (mut blocks, mut samples) = (Vec::new(), Vec::new());
         let (mut live, mut requested) = (0, Vec::with_capacity(program.steps.len()));
+        let (mut ranges, mut pages) = (0, Vec::<(u64, Vec<_>)>::new());
         let (before, every) = (pool.stats(), program.steps.len().div_ceil(SAMPLES).max(1));
         let failed = |event, source| replay.halted(0, Halt { event, source });
         for (event, &step) in program.steps.iter().enumerate() {
@@ -75,6 +80,7 @@ impl Plot {
                         capacity: buffer.capacity(),
                         stream: stream.into(),
                         address: buffer.address(),
+                        origin: trace.events()[event].origin,
                     });
                     live += size;
                     slots[slot as usize] = Some((blocks.len() - 1, buffer));
@@ -93,7 +99,14 @@ impl Plot {
             }
             requested.push(live);
             if event % every == 0 || event + 1 == program.steps.len() {
-                samples.push(sample(event, &pool.stats(), &before));
+                let stats = pool.stats();
+                let reserved = samples.last().map(|sample: &[u64; FIGURES]| sample[3]);
+                if reserved != Some(stats.reserved_bytes) && ranges < RANGES {
+                    let now = mapped(pool);
+                    ranges += now.len();
+                    pages.push((event as u64, now));
+                }
+                samples.push(sample(event, &stats, &before));
             }
         }
         let after = pool.stats();
@@ -110,6 +123,9 @@ impl Plot {
             times: trace.events().iter().map(|event| event.t_us).collect(),
             requested,
             blocks,
+            origins: trace.origins().to_vec(),
+            pages,
+            kept: None,
             samples,
         }))
     }
@@ -155,6 +171,26 @@ impl Plot {
         Ok(Self(drawing))
     }
 
+    /// Reads a pool's snapshot, the JSON of C's `vrampool_snapshot` and of Python's `Pool.snapshot`: its live blocks, the
+    /// holes between them, idle memory, pages and pending frees at that moment. Takes a few times its bytes of memory.
+    ///
+    /// ```
+    /// # use vrampool_trace::plot::{Picture, Plot};
+    /// let json = r#"{"pool": "own", "device": "host", "source": "virtual", "limit": 8192, "segments": [
+    ///     {"address": 4096, "bytes": 4096, "tag": "default", "blocks": [
+    ///         {"address": 4096, "bytes": 1024, "requested": 1000, "stream": 0, "state": "live"},
+    ///         {"address": 5120, "bytes": 3072, "requested": 0, "stream": 0, "state": "free"}]}]}"#;
+    /// let mut page = Vec::new();
+    /// Plot::snapshot(json.as_bytes())?.write(Picture::Page, &mut page)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TraceFault::Snapshot`].
+    pub fn snapshot(json: impl Read) -> Result<Self, TraceError> {
+        snapshot::read(json).map(Self).map_err(|fault| Position::default().error("snapshot", fault))
+    }
+
     /// Writes a picture: one file, which needs no network and no other file.
     ///
     /// Any browser of 2023 or later shows a page. Its data are compressed columns: about as many bytes as the
@@ -169,6 +205,14 @@ impl Plot {
             Picture::Addresses => output.write_all(svg::addresses(&self.0).as_bytes()),
         }
     }
+}
+
+/// The addresses of a pool's arena that have memory behind them, and their bytes.
+fn mapped<B: Backend>(pool: &Pool<B>) -> Vec<(u64, u64)> {
+    let arena = pool.arena().and_then(|arena| Some((arena.base()?, arena.mapped())));
+    arena.map_or_else(Vec::new, |(base, mapped)| {
+        mapped.into_iter().map(|run| (base + run.start, run.end - run.start)).collect()
+    })
 }
 
 /// The pool's figures after an event, in the order in which the page reads them.

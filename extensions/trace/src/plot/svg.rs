@@ -145,13 +145,12 @@ pub(super) fn addresses(plot: &Drawing) -> String {
         _ => block.stream as usize % PALETTE.len(),
     };
     let names: Vec<_> = match streams {
-        0 if classes.len() > PALETTE.len() => {
-            vec![format!("{} classes in colours that repeat", classes.len())]
-        }
         0 => classes.iter().map(|class| ByteSize(*class).to_string()).collect(),
-        _ => (0..=streams.min(7)).map(|stream| format!("stream {stream}")).collect(),
+        _ => (0..=streams).map(|stream| format!("stream {stream}")).collect(),
     };
-    chart.key(names.into_iter().zip(PALETTE.map(rgb)));
+    let more = names.len().saturating_sub(PALETTE.len());
+    let more = (more > 0).then(|| (format!("and {more} more in colours that repeat"), "none".to_owned()));
+    chart.key(names.into_iter().zip(PALETTE.map(rgb)).chain(more));
     let (mut paths, mut drawn) = (PALETTE.map(|_| String::new()), HashSet::new());
     let (wide, tall) = (STEPS * (RIGHT - LEFT), STEPS * (BOTTOM - TOP));
     for block in &plot.blocks {

@@ -15,10 +15,13 @@ pub(super) const STREAM_SHIFT: u32 = 2;
 pub(super) const STREAM_BITS: u32 = 22;
 pub(super) const TIME_SHIFT: u32 = STREAM_SHIFT + STREAM_BITS;
 
+/// Bits of an allocation's size; above that its origin.
+pub(super) const SIZE_BITS: u32 = 48;
+
 /// Bits of an allocation's number: its index in its log, from 0; above that the log, from 1.
 const NUMBER_BITS: u32 = 40;
 
-/// Events of 16 bytes, 0 while unset. The second word is an allocation's size, or the number of a freed
+/// Events of 16 bytes, 0 while unset. The second word is an allocation's size and origin, or the number of a freed
 /// allocation. An allocation's own number is its index. Chunks of different threads share no cache line.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -32,6 +35,8 @@ pub(super) struct Logged {
     pub(super) number: u64,
     /// 0 for a free.
     pub(super) size: u64,
+    /// 0 for a free.
+    pub(super) origin: u32,
     /// The stream's id, of which the lowest [`STREAM_BITS`] are kept.
     pub(super) stream: u64,
     pub(super) t_us: u64,
@@ -95,8 +100,11 @@ impl Log {
         let logged = |(place, [first, second]): (u64, [u64; 2])| {
             let (is_free, t_us) = (first & FREE != 0, first >> TIME_SHIFT);
             let stream = (first >> STREAM_SHIFT) & ((1 << STREAM_BITS) - 1);
-            let (number, size) = if is_free { (second, 0) } else { (place, second) };
-            Logged { is_free, number, size, stream, t_us }
+            let (number, size, origin) = match is_free {
+                true => (second, 0, 0),
+                false => (place, second & ((1 << SIZE_BITS) - 1), (second >> SIZE_BITS) as u32),
+            };
+            Logged { is_free, number, size, origin, stream, t_us }
         };
         (self.first_number()..).zip(words).map(logged).collect()
     }

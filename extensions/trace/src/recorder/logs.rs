@@ -2,6 +2,7 @@
 
 use super::clock::Clock;
 use super::log::{Chunk, Log};
+use crate::file::origin::Origins;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,6 +15,7 @@ pub(super) struct Logs {
     /// Room for events that no thread has reserved. Relaxed: only the number matters.
     room: AtomicU64,
     spare: Mutex<Vec<Arc<Chunk>>>,
+    pub(super) origins: Mutex<Origins>,
     /// By log number.
     logs: Mutex<Vec<Arc<Log>>>,
 }
@@ -23,7 +25,13 @@ impl Logs {
     pub(super) fn new(clock: Arc<Clock>, events: u64, made: u64) -> Self {
         let chunks = made.div_ceil(Chunk::EVENTS as u64);
         let spare = (0..chunks).map(|_| Arc::new(Chunk::new())).collect();
-        Self { clock, room: AtomicU64::new(events), spare: Mutex::new(spare), logs: Mutex::default() }
+        Self {
+            clock,
+            room: AtomicU64::new(events),
+            spare: Mutex::new(spare),
+            origins: Mutex::default(),
+            logs: Mutex::default(),
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Log>> {

@@ -71,6 +71,6 @@ impl Merged {
             self.live.insert(event.number, (id, event.size));
             (Op::Allocate, (id, event.size))
         };
-        self.events.push(TraceEvent { op, id, size, stream, t_us: event.t_us });
+        self.events.push(TraceEvent { op, id, size, stream, t_us: event.t_us, origin: event.origin });
     }
 }

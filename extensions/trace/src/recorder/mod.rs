@@ -35,6 +35,8 @@ use writer::Writer;
 /// * **Time** is the latest reading of the clock by any thread; each thread reads it every 32 events.
 ///   Concurrent events between two readings may be recorded in another order, and events after a pause may
 ///   have the time before it.
+/// * **Origins** are recorded: the name of the pool or child, and the line of code that called it. Sizes are
+///   recorded up to 2^48 − 1 bytes.
 /// * **Failed** requests, and requests that other hooks make, are not recorded. Nor are requests of a pool in
 ///   which another hook [keeps](HookEvent::keep) a number of its own.
 ///
@@ -103,7 +105,8 @@ impl Recorder {
         let logs = self.0.logs.all();
         let events = merge::events(&logs);
         let dropped = logs.iter().map(|log| log.dropped()).sum();
-        let trace = Trace::assemble(events, dropped).map(|trace| trace.named(&name));
+        let trace = Trace::assemble(events, self.0.logs.origins.lock().list(), dropped)
+            .map(|trace| trace.named(&name));
         trace.map_err(|(event, (field, fault))| {
             Position { event: Some(event), field: Some(field), ..Position::default() }.error(name, fault)
         })
@@ -122,7 +125,8 @@ impl Recorder {
     }
 
     /// Records an allocation outside the pools with this recorder: of another allocator, or for selected
-    /// requests of a pool. Returns a number for its [free](Self::note_free), or 0 if there is no room.
+    /// requests of a pool. `pool` is a name for its [`Origin`](crate::Origin), or empty. Returns a number for its
+    /// [free](Self::note_free), or 0 if there is no room.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice};
@@ -130,15 +134,15 @@ impl Recorder {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let stream = HostDevice::new().create_stream()?;
     /// let recorder = Recorder::new();
-    /// let number = recorder.note_allocation(1000, stream.id());
+    /// let number = recorder.note_allocation(1000, stream.id(), "");
     /// recorder.note_free(number, stream.id());
     /// assert_eq!(recorder.trace("own")?.peak_requested(), 1000);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn note_allocation(&self, bytes: u64, stream: StreamId) -> u64 {
-        self.write(|writer| writer.allocated(bytes, stream)).unwrap_or(0)
+    pub fn note_allocation(&self, bytes: u64, stream: StreamId, pool: &str) -> u64 {
+        self.write(|writer| writer.allocated(bytes, stream, pool, None)).unwrap_or(0)
     }
 
     /// Records the free of a recorded allocation, with the stream that used it last. Call it before the
@@ -209,7 +213,8 @@ impl Hook for RecorderHook {
             return;
         }
         let (bytes, stream) = (event.requested_bytes, event.stream);
-        if let Some(number) = self.write(|writer| writer.allocated(bytes, stream)) {
+        let allocated = |writer: &mut Writer| writer.allocated(bytes, stream, event.pool, Some(event.site));
+        if let Some(number) = self.write(allocated) {
             event.keep(self.number, number);
         }
     }
@@ -250,7 +255,7 @@ mod tests {
         let recorder = Recorder::new();
         let mut number = 0;
         for _ in 0..3 * Chunk::EVENTS {
-            number = recorder.note_allocation(1, stream);
+            number = recorder.note_allocation(1, stream, "");
             recorder.note_free(number, stream);
         }
         let logs: Vec<_> = recorder.0.logs.all().iter().map(Arc::downgrade).collect();
@@ -285,7 +290,7 @@ mod tests {
         let stream = HostDevice::new().create_stream().expect("a stream").id();
         for events in [1 << 40, u64::MAX] {
             let recorder = Recorder::with_events(events);
-            recorder.note_free(recorder.note_allocation(1, stream), stream);
+            recorder.note_free(recorder.note_allocation(1, stream, ""), stream);
             assert_eq!((recorder.events(), recorder.dropped()), (2, 0));
         }
     }
@@ -294,7 +299,7 @@ mod tests {
     fn a_thread_forgets_its_writers_for_recorders_that_are_dropped() {
         let stream = HostDevice::new().create_stream().expect("a stream").id();
         for _ in 0..100 {
-            assert_ne!(Recorder::with_events(2).note_allocation(1, stream), 0);
+            assert_ne!(Recorder::with_events(2).note_allocation(1, stream, ""), 0);
         }
         assert!(writer::writers() <= 2);
     }

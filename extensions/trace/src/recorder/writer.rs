@@ -1,9 +1,12 @@
 //! The writing side of a thread's log, found through variables of the thread.
 
 use super::clock::Clock;
-use super::log::{Chunk, FREE, IS_EVENT, Log, STREAM_BITS, STREAM_SHIFT, TIME_SHIFT};
+use super::log::{Chunk, FREE, IS_EVENT, Log, SIZE_BITS, STREAM_BITS, STREAM_SHIFT, TIME_SHIFT};
 use super::logs::Logs;
+use crate::file::origin::Origin;
 use std::cell::RefCell;
+use std::panic::Location;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -14,6 +17,17 @@ const LOOK: usize = 32;
 
 /// Number of events for which a thread reserves room at a time.
 const LEASE: u64 = 512;
+
+/// Origins that a thread finds without a lock: a power of two.
+const KNOWN: usize = 16;
+
+/// The pool and the line of code of a recent request, and the number of this origin.
+#[derive(Debug, Default)]
+struct Known {
+    pool: Box<str>,
+    site: Option<&'static Location<'static>>,
+    number: u64,
+}
 
 /// The thread's own side of its log.
 #[derive(Debug)]
@@ -26,6 +40,7 @@ pub(super) struct Writer {
     first: u64,
     /// Events for which this thread has reserved room.
     room: u64,
+    known: [Known; KNOWN],
     /// Weak references: recorded events belong to the recorder and are freed with it.
     log: Weak<Log>,
     logs: Weak<Logs>,
@@ -80,17 +95,51 @@ impl Writer {
         log.chunks.lock().push(Arc::clone(&chunk));
         let (first, log) = (log.first_number(), Arc::downgrade(&log));
         let clock = Arc::clone(&logs.clock);
-        Self { clock, at: 0, chunk, first, room: 0, log, logs: Arc::downgrade(logs) }
+        Self {
+            clock,
+            at: 0,
+            chunk,
+            first,
+            room: 0,
+            known: Default::default(),
+            log,
+            logs: Arc::downgrade(logs),
+        }
     }
 
     /// Returns the allocation's number, or 0 if it is not recorded.
     #[inline]
-    pub(super) fn allocated(&mut self, bytes: u64, stream: StreamId) -> u64 {
+    pub(super) fn allocated(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        pool: &str,
+        site: Option<&'static Location<'static>>,
+    ) -> u64 {
         if (self.room < 2 && !self.find_room()) || !self.is_ready() {
             return 0;
         }
         self.room -= 2;
-        self.write(0, stream, bytes)
+        let size = bytes.min((1 << SIZE_BITS) - 1);
+        let origin = self.origin(pool, site);
+        self.write(0, stream, origin << SIZE_BITS | size)
+    }
+
+    /// Returns the number of an origin.
+    #[inline]
+    fn origin(&mut self, pool: &str, site: Option<&'static Location<'static>>) -> u64 {
+        let at = site.map_or(0, |site| ptr::from_ref(site).addr()) / align_of::<Location<'_>>() + pool.len();
+        let known = &mut self.known[at % KNOWN];
+        let is_same = match (known.site, site) {
+            (Some(one), Some(other)) => ptr::eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if !is_same || *known.pool != *pool {
+            let origin = Origin::new(pool, &site.map(ToString::to_string).unwrap_or_default());
+            let number = self.logs.upgrade().map_or(0, |logs| logs.origins.lock().number(origin));
+            *known = Known { pool: pool.into(), site, number: number.into() };
+        }
+        known.number
     }
 
     /// Returns whether the free is recorded.

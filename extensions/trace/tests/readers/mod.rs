@@ -98,20 +98,33 @@ fn csv(bytes: &[u8]) -> Option<Vec<Row>> {
             lines.iter().for_each(|line| sum.update(format!("{line}\n").as_bytes()));
             let numbers: Vec<u64> =
                 end.strip_prefix("end,")?.split(',').map(|text| text.parse().ok()).collect::<Option<_>>()?;
-            if numbers != [lines.len() as u64, sum.sum().into(), 0, 0] {
+            let events = lines.iter().filter(|line| !line.starts_with("o,")).count() as u64;
+            if numbers != [events, sum.sum().into(), 0, 0] {
                 return None;
             }
         }
         _ => return None,
     }
-    let row = |line: &&str| -> Option<Row> {
+    let (mut origins, mut rows) = (0, Vec::new());
+    for line in lines {
+        if line.starts_with("o,") {
+            // Two commas.
+            line.split(',').nth(2)?;
+            origins += 1;
+            continue;
+        }
         let mut fields = line.split(',');
         let op = fields.next()?;
         let numbers: Vec<u64> = fields.map(|text| text.parse().ok()).collect::<Option<_>>()?;
-        let [id, size, stream, t_us] = numbers[..] else { return None };
-        Some((["a", "f"].iter().position(|&known| known == op)? == 1, id, size, stream, t_us))
-    };
-    lines.iter().map(row).collect()
+        let (id, size, stream, t_us) = match numbers[..] {
+            [id, size, stream, t_us] => (id, size, stream, t_us),
+            [id, size, stream, t_us, origin] if op == "a" && origin <= origins => (id, size, stream, t_us),
+            _ => return None,
+        };
+        let is_free = ["a", "f"].iter().position(|&known| known == op)? == 1;
+        rows.push((is_free, id, size, stream, t_us));
+    }
+    Some(rows)
 }
 
 fn naive_classes(text: &str) -> Option<Vec<u64>> {

@@ -2,6 +2,7 @@
 
 mod any_bytes;
 mod convert;
+mod origins;
 mod pickles;
 
 use std::collections::HashMap;
@@ -195,10 +196,8 @@ fn gzip_and_names_of_files_determine_compression() {
             let bytes = std::fs::read(&path).expect("a file");
             assert_eq!(bytes.starts_with(b"\x1f\x8b"), name.ends_with(".gz"));
             let back = Import::new().read(&path).expect("a trace");
-            assert_eq!(
-                (back.name(), back.events()),
-                (name.split('.').next().expect("a name"), trace.events())
-            );
+            assert_eq!(back.name(), name.split('.').next().expect("a name"));
+            assert_eq!(lines(back.events()), lines(trace.events()));
             if name.ends_with(".gz") {
                 let error = refused(&bytes[..bytes.len() / 2]);
                 assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{error}");
@@ -261,6 +260,7 @@ for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
     assert_eq!(text(&output.stdout).trim(), format!("[{actions}]"));
     for protocol in 0..=5 {
         let other = folder.path().join(format!("snapshot.pickle.{protocol}"));
-        assert_eq!(Import::new().read(&other).expect("a snapshot").events(), trace.events(), "{protocol}");
+        let back = Import::new().read(&other).expect("a snapshot");
+        assert_eq!(lines(back.events()), lines(trace.events()), "{protocol}");
     }
 }

@@ -20,6 +20,8 @@ pub struct Losses {
     pub times: u64,
     /// Frees whose size became that of their allocation.
     pub free_sizes: u64,
+    /// Allocations whose pool and call site became unknown.
+    pub origins: u64,
     /// Allocations that the recording of the trace dropped: the format does not have their number.
     pub dropped: u64,
     /// What the file that the trace was read from has of other devices.
@@ -43,6 +45,7 @@ impl Losses {
                 return Err(OTHERS);
             }
             losses.count(one, two);
+            losses.origins += u64::from(trace.origin(one) != back.origin(two));
         }
         Ok(losses)
     }
@@ -58,7 +61,7 @@ impl Losses {
 /// A line for each thing that is lost; empty where nothing is.
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Self { ids, streams, start_us, times, free_sizes, dropped, other_devices } = self;
+        let &Self { ids, streams, start_us, times, free_sizes, origins, dropped, other_devices } = self;
         let OtherDevices { first, events, segments } = other_devices;
         let mut between = "";
         for (count, what) in [
@@ -70,6 +73,7 @@ impl fmt::Display for Losses {
             (start_us, "microseconds before the first event; times count from that"),
             (times, "events with their times; times before the first event are 0"),
             (free_sizes, "frees with their own sizes; a free has the size of its allocation"),
+            (origins, "allocations with their pools and call sites"),
             (dropped, "allocations that the recording dropped; what reads the file does not warn of them"),
         ] {
             if count > 0 {

@@ -7,6 +7,7 @@ use crate::error::bounds::MAX_STREAMS;
 use crate::error::contradiction::{Contradiction, Contradictions};
 use crate::error::position::Position;
 use crate::file::event::{Op, TraceEvent};
+use crate::file::origin::Origin;
 use crate::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ pub(super) struct Addresses {
 struct Before {
     address: u64,
     size: u64,
+    origin: u32,
     stream: u16,
 }
 
@@ -38,6 +40,7 @@ struct Entry {
     size: u64,
     t_us: u64,
     name: Name,
+    origin: u32,
     stream: u16,
     op: Op,
 }
@@ -66,6 +69,8 @@ pub(super) struct Recorded {
     pub(super) size: u64,
     pub(super) stream: u64,
     pub(super) t_us: u64,
+    /// Of an allocation, the number of its origin.
+    pub(super) origin: u32,
 }
 
 /// What reading has to keep to: how much memory, and where contradictions go.
@@ -102,12 +107,12 @@ impl Addresses {
             Some(At::Free) => {
                 return Ok(terms.contradictions.note(Contradiction::FreedTwice { address }, place)?);
             }
-            None => (self.was_there(recorded, terms)?, freed),
+            None => (self.was_there(Recorded { origin: 0, ..recorded }, terms)?, freed),
         };
         if size != freed {
             terms.contradictions.note(Contradiction::OtherSize { address, allocated: size, freed }, place)?;
         }
-        self.push(Op::Free, name, Recorded { size, ..recorded }, terms)?;
+        self.push(Op::Free, name, Recorded { size, origin: 0, ..recorded }, terms)?;
         self.put(address, At::Free, terms)
     }
 
@@ -132,11 +137,11 @@ impl Addresses {
     }
 
     fn was_there(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<Name, TraceFault> {
-        let Recorded { address, size, stream, .. } = recorded;
+        let Recorded { address, size, stream, origin, .. } = recorded;
         self.count_one_more(terms)?;
         let stream = self.stream(stream, terms)?;
         terms.budget.room(&mut self.before, 1)?;
-        self.before.push(Before { address, size, stream });
+        self.before.push(Before { address, size, origin, stream });
         Ok(Name::Before(self.before.len() as u32 - 1))
     }
 
@@ -147,11 +152,11 @@ impl Addresses {
         recorded: Recorded,
         terms: &mut Terms<'_>,
     ) -> Result<(), TraceFault> {
-        let Recorded { address, size, stream, t_us } = recorded;
+        let Recorded { address, size, stream, t_us, origin } = recorded;
         self.count_one_more(terms)?;
         let stream = self.stream(stream, terms)?;
         terms.budget.room(&mut self.events, 1)?;
-        self.events.push(Entry { address, size, t_us, name, stream, op });
+        self.events.push(Entry { address, size, t_us, name, origin, stream, op });
         Ok(())
     }
 
@@ -185,6 +190,7 @@ impl Addresses {
     /// The trace: first what was there before, at time 0.
     pub(super) fn into_trace(
         mut self,
+        origins: Vec<Origin>,
         mut contradictions: Contradictions,
         budget: &mut Budget,
     ) -> Result<Trace, TraceFault> {
@@ -205,22 +211,23 @@ impl Addresses {
             }))
         };
         let (mut live, mut peak) = (0u64, 0);
-        for (id, &Before { size, stream, .. }) in (0..).zip(&self.before) {
+        for (id, &Before { size, origin, stream, .. }) in (0..).zip(&self.before) {
             live = grown(live, size)?;
             let stream = number(stream).unwrap_or_default();
-            events.push(TraceEvent { op: Op::Allocate, id, size, stream, t_us: 0 });
+            events.push(TraceEvent { op: Op::Allocate, id, size, stream, t_us: 0, origin });
         }
         peak = live.max(peak);
-        for &Entry { op, name, size, stream, t_us, .. } in &self.events {
+        for &Entry { op, name, size, stream, t_us, origin, .. } in &self.events {
             let id = match name {
                 Name::Before(id) => id.into(),
                 Name::Recorded(id) => before + u64::from(id),
             };
             live = if op == Op::Free { live - size } else { grown(live, size)? };
             peak = live.max(peak);
-            events.push(TraceEvent { op, id, size, stream: number(stream).unwrap_or_default(), t_us });
+            let stream = number(stream).unwrap_or_default();
+            events.push(TraceEvent { op, id, size, stream, t_us, origin });
         }
-        Ok(Trace::of(events, peak, contradictions))
+        Ok(Trace::of(events, peak, origins, contradictions))
     }
 
     /// All that was there before is live from the start, so this is known at the end only.

@@ -11,6 +11,7 @@ mod pickle_value;
 mod pytorch;
 mod rejected_opcodes;
 mod rmm;
+mod sites;
 mod snapshot_keys;
 
 use super::csv;
@@ -36,6 +37,8 @@ use std::path::Path;
 /// * Of PyTorch's snapshots the history of one [device](Self::device) is read, `alloc` as an allocation and
 ///   `free_requested` as its free: the time at which the program released the memory, as a pool sees it.
 ///   Where there is no history, what is live in the segments is the trace.
+/// * The [site](crate::Origin::site) of an allocation is its innermost frame that is not PyTorch's or Python's own C or
+///   C++: `function at file:line`.
 /// * What contradicts itself is read as the [`Contradiction`](crate::Contradiction) says, and counted in
 ///   [`Trace::warnings`]; a [strict](Self::strict) reader fails instead.
 /// * A file that ends early is an error. A plain log of RMM's that is cut at the end of a line cannot be distinguished

@@ -10,6 +10,8 @@ pub(super) enum Value {
     /// A list or a tuple.
     List(u32),
     Dictionary(u32),
+    /// Frames: the number of their site.
+    Site(u32),
     /// Anything else.
     Other,
 }
@@ -29,6 +31,11 @@ const LARGE: u64 = 2;
 const WORD: u64 = 3;
 const LIST: u64 = 4;
 const DICTIONARY: u64 = 5;
+/// The number is where it begins, and above that its length.
+const TEXT: u64 = 6;
+const SITE: u64 = 7;
+
+const LENGTH_SHIFT: u32 = 32;
 
 impl Packed {
     pub(super) const OTHER: Self = Self(OTHER);
@@ -57,6 +64,24 @@ impl Packed {
 
     pub(super) fn dictionary(node: u32) -> Self {
         Self::new(DICTIONARY, node.into())
+    }
+
+    /// Text at a place among texts, shorter than 2^16 bytes.
+    pub(super) fn text(start: u32, length: u16) -> Self {
+        Self::new(TEXT, u64::from(length) << LENGTH_SHIFT | u64::from(start))
+    }
+
+    pub(super) fn site(number: u32) -> Self {
+        Self::new(SITE, number.into())
+    }
+
+    /// The text that it is, of those of a pickle.
+    pub(super) fn as_text(self, texts: &[u8]) -> Option<&[u8]> {
+        let (start, length) = (self.number() as u32 as usize, (self.number() >> LENGTH_SHIFT) as usize);
+        match self.kind() {
+            TEXT => texts.get(start..start + length),
+            _ => self.as_word().map(|word| word.text().as_bytes()),
+        }
     }
 
     /// The node of a list or a dictionary, and whether it is a list's.
@@ -90,6 +115,7 @@ impl Packed {
             WORD => self.as_word().map_or(Value::Other, Value::SnapshotKey),
             LIST => Value::List(number as u32),
             DICTIONARY => Value::Dictionary(number as u32),
+            SITE => Value::Site(number as u32),
             _ => Value::Other,
         }
     }
@@ -125,6 +151,8 @@ mod tests {
         }
         assert_eq!(Packed::large(1).value(&[0, 7]), Value::Whole(7));
         assert_eq!(Packed::list(u32::MAX).keyed(SnapshotKey::Blocks).value(&[]), Value::List(u32::MAX));
+        assert_eq!(Packed::text(1, 2).keyed(SnapshotKey::Name).as_text(b"abcd"), Some(&b"bc"[..]));
+        assert_eq!(Packed::site(u32::MAX).keyed(SnapshotKey::Frames).value(&[]), Value::Site(u32::MAX));
         assert_eq!(Packed::dictionary(3).node(), Some((3, false)));
         for &word in SnapshotKey::ALL {
             assert_eq!(Packed::word(word).keyed(word).as_word(), Some(word));

@@ -4,8 +4,8 @@
 //! the memo. What names, makes or calls anything else is refused by its name, so there is nothing that a
 //! pickle could run.
 //!
-//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](SnapshotKey) it
-//! is. Values are numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither
+//! Kept is what the reader of a snapshot looks at: whole numbers, of text which of the [words](SnapshotKey) it
+//! is, and of frames their [site](Sites). Values are numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither
 //! reading nor dropping it recurs. A dictionary has each word once, so that looking one up takes the same
 //! time whatever the pickle says.
 
@@ -15,12 +15,12 @@ use super::memo::Memo;
 use super::packed_value::Packed;
 use super::pickle_value::{Node, Pickled};
 use super::rejected_opcodes::name;
+use super::sites::Sites;
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
 use std::io::BufRead;
 
-/// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are
-/// such a list, and most of a snapshot.
+/// Up to how many items a list of no meaning is looked through, and forgotten.
 const FORGOTTEN_ITEMS: usize = 256;
 
 /// Reads one pickle, and that nothing follows it. `offset` is where the instruction being read begins.
@@ -37,6 +37,7 @@ pub(super) fn read(
         memo: Memo::default(),
         nodes: Vec::new(),
         large: Vec::new(),
+        sites: Sites::default(),
     };
     loop {
         *offset = machine.input.at();
@@ -49,11 +50,12 @@ pub(super) fn read(
     if !machine.input.is_at_end()? {
         return Err(TraceFault::Trailing);
     }
-    let Machine { budget, stack, marks, memo, nodes, large, .. } = machine;
+    let Machine { budget, stack, marks, memo, nodes, large, sites, .. } = machine;
     budget.dropped(&stack);
     budget.dropped(&marks);
     memo.dropped(budget);
-    Ok(Pickled { root, nodes, large })
+    let origins = sites.into_origins(budget);
+    Ok(Pickled { root, nodes, large, origins })
 }
 
 struct Machine<'a, R> {
@@ -65,6 +67,7 @@ struct Machine<'a, R> {
     nodes: Vec<Node>,
     /// Numbers that do not fit a value.
     large: Vec<i128>,
+    sites: Sites,
 }
 
 impl<R: BufRead> Machine<'_, R> {
@@ -225,12 +228,19 @@ impl<R: BufRead> Machine<'_, R> {
     /// Text or bytes behind a length of `N` bytes.
     fn text<const N: usize>(&mut self) -> Result<(), TraceFault> {
         let len = self.input.length::<N>()?;
+        // The value of a key that is below it.
+        let is_kept = self.stack.last().is_some_and(|key| Sites::has_text(*key));
         let mut text = [0; SnapshotKey::LONGEST];
         let value = match text.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
             Some(text) => {
                 self.input.fill(text)?;
-                SnapshotKey::of(text).map_or(Packed::OTHER, Packed::word)
+                match SnapshotKey::of(text) {
+                    Some(word) => Packed::word(word),
+                    None if is_kept => self.sites.keep(text, self.budget)?,
+                    None => Packed::OTHER,
+                }
             }
+            None if is_kept => self.sites.read(len, &mut self.input, self.budget)?,
             None => {
                 self.input.skip(len)?;
                 Packed::OTHER
@@ -301,11 +311,14 @@ impl<R: BufRead> Machine<'_, R> {
             return Err(TraceFault::NotPickled);
         }
         for at in (from..self.stack.len()).step_by(2) {
-            let (key, value) = (self.stack[at], self.stack[at + 1]);
+            let (key, mut value) = (self.stack[at], self.stack[at + 1]);
             let Some(key) = key.as_word() else {
                 self.forget(value);
                 continue;
             };
+            if key == SnapshotKey::Frames {
+                value = self.sites.reduce(&mut self.nodes, value, self.budget)?;
+            }
             let Some(Node::Items(entries)) = self.nodes.get_mut(node as usize) else {
                 return Err(TraceFault::NotPickled);
             };

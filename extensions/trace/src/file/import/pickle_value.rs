@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::packed_value::{Packed, Value};
 use super::snapshot_keys::SnapshotKey;
+use crate::file::origin::Origin;
 
 /// The values of a pickle.
 #[derive(Debug)]
@@ -11,12 +12,16 @@ pub(super) struct Pickled {
     pub(super) nodes: Vec<Node>,
     /// Numbers that do not fit a value.
     pub(super) large: Vec<i128>,
+    /// The sites of frames, by number from 1.
+    pub(super) origins: Vec<Origin>,
 }
 
 #[derive(Debug)]
 pub(super) enum Node {
     /// A list's items, or the entries of a dictionary whose keys are [words](SnapshotKey).
     Items(Vec<Packed>),
+    /// A list of frames, or one frame: the number of its site; 0 without one.
+    Site(u32),
     /// It was the value of a key that nothing asks for, and had nothing in it that means anything.
     Forgotten,
 }
@@ -38,8 +43,8 @@ impl Pickled {
         }
     }
 
-    /// Says that it is dropped.
-    pub(super) fn dropped(self, budget: &mut Budget) {
+    /// Says that it is dropped. Returns the origins.
+    pub(super) fn dropped(self, budget: &mut Budget) -> Vec<Origin> {
         for node in &self.nodes {
             if let Node::Items(items) = node {
                 budget.dropped(items);
@@ -47,6 +52,7 @@ impl Pickled {
         }
         budget.dropped(&self.nodes);
         budget.dropped(&self.large);
+        self.origins
     }
 
     /// Returns the value of `key` in a dictionary. `Err` if the value is not a dictionary.

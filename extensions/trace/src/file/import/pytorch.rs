@@ -50,8 +50,8 @@ pub(super) fn read(
     };
     snapshot.enter(device, &mut addresses, &mut terms, place)?;
     let others = snapshot.beside(device)?;
-    pickled.dropped(&mut budget);
-    Ok(addresses.into_trace(contradictions, &mut budget)?.beside(others))
+    let origins = pickled.dropped(&mut budget);
+    Ok(addresses.into_trace(origins, contradictions, &mut budget)?.beside(others))
 }
 
 struct Snapshot<'a> {
@@ -184,7 +184,7 @@ impl<'a> Snapshot<'a> {
         let stream = self.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
         let time = self.number(event, SnapshotKey::Time)?.unwrap_or(0);
         let t_us = times.since_first(time, terms.contradictions, place)?;
-        let recorded = Recorded { address, size, stream, t_us };
+        let recorded = Recorded { address, size, stream, t_us, origin: self.site(event) };
         match is_free {
             true => addresses.free(recorded, place, terms),
             false => addresses.allocate(recorded, terms),
@@ -221,11 +221,23 @@ impl<'a> Snapshot<'a> {
             address = self.bits(block, SnapshotKey::Address)?.unwrap_or(address);
             if state == Some(Value::SnapshotKey(SnapshotKey::ActiveAllocated)) {
                 let size = self.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
-                addresses.stays(Recorded { address, size, stream, t_us: 0 }, place, terms)?;
+                addresses.stays(
+                    Recorded { address, size, stream, t_us: 0, origin: self.site(block) },
+                    place,
+                    terms,
+                )?;
             }
             address = address.wrapping_add(size);
         }
         Ok(())
+    }
+
+    /// The number of the site in its frames.
+    fn site(&self, of: Value) -> u32 {
+        match self.pickled.get(of, SnapshotKey::Frames) {
+            Ok(Some(Value::Site(number))) => number,
+            _ => 0,
+        }
     }
 
     fn list(&self, packed: Packed) -> Option<&'a [Packed]> {

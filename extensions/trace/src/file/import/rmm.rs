@@ -47,7 +47,7 @@ pub(super) fn read(
             continue;
         }
         threads.note(entry.thread, time, terms.contradictions, place)?;
-        let recorded = Recorded { address, size, stream, t_us: clock.since_first(time) };
+        let recorded = Recorded { address, size, stream, t_us: clock.since_first(time), origin: 0 };
         match action {
             Action::Free => addresses.free(recorded, place, &mut terms)?,
             _ => addresses.allocate(recorded, &mut terms).inspect_err(|fault| {
@@ -56,7 +56,7 @@ pub(super) fn read(
         }
     }
     *place = Position::default();
-    addresses.into_trace(contradictions, &mut budget)
+    addresses.into_trace(Vec::new(), contradictions, &mut budget)
 }
 
 /// The last time of each thread, which does not go back. Those of different threads are written a little out

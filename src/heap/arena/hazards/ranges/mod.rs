@@ -107,6 +107,13 @@ impl<S: Stream> UseMap<S> {
         self.parts.overlapping(range)
     }
 
+    /// Returns the parts of `range` that a stream may still use, in order.
+    pub(crate) fn pending(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let open = |part: &&Part<S>| part.has(|user, tick| !self.ticks.are_done(user, tick));
+        let parts = self.parts.overlapping(&range).filter(open);
+        parts.map(move |part| part.start.max(range.start)..part.end.min(range.end))
+    }
+
     /// Whether another stream than `stream` wrote a part last, or may still read it.
     pub(crate) fn is_anothers(&self, part: &Part<S>, stream: StreamId) -> bool {
         part.is_anothers(stream, |user| self.ticks.are_done(user, part.tick))

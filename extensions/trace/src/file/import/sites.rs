@@ -1,0 +1,175 @@
+//! The lines of code in a snapshot's frames.
+
+use super::budget::Budget;
+use super::input::Input;
+use super::packed_value::{Packed, Value};
+use super::pickle_value::Node;
+use super::snapshot_keys::SnapshotKey;
+use crate::error::TraceFault;
+use crate::error::bounds::MAX_ORIGINS;
+use crate::file::origin::Origin;
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::mem;
+
+/// The most bytes of a file's name, the last ones, and of a function's, the first ones.
+const FILE_BYTES: usize = 100;
+const FUNCTION_BYTES: usize = 64;
+
+/// Beginnings of names in PyTorch's and Python's own C++.
+const OWN: [&str; 7] = ["torch::", "c10::", "at::", "caffe2::", "pybind11::", "THP", "_Py"];
+
+/// Texts of frames, and the sites that they name: of a list of frames the innermost that is not PyTorch's or Python's
+/// own C or C++.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    texts: Vec<u8>,
+    /// From 1.
+    numbers: HashMap<Vec<u8>, u32>,
+}
+
+impl Sites {
+    /// Whether a text of this key names a site.
+    pub(super) fn has_text(key: Packed) -> bool {
+        matches!(key.as_word(), Some(SnapshotKey::Filename | SnapshotKey::Name))
+    }
+
+    pub(super) fn keep(&mut self, text: &[u8], budget: &mut Budget) -> Result<Packed, TraceFault> {
+        budget.room(&mut self.texts, text.len())?;
+        let start = u32::try_from(self.texts.len());
+        self.texts.extend_from_slice(text);
+        Ok(start.map_or(Packed::OTHER, |start| Packed::text(start, text.len() as u16)))
+    }
+
+    /// Keeps the last bytes of a text of so many bytes.
+    pub(super) fn read<R: BufRead>(
+        &mut self,
+        bytes: u64,
+        input: &mut Input<R>,
+        budget: &mut Budget,
+    ) -> Result<Packed, TraceFault> {
+        let mut text = [0; FILE_BYTES];
+        let kept = bytes.min(FILE_BYTES as u64);
+        input.skip(bytes - kept)?;
+        let text = &mut text[..kept as usize];
+        input.fill(text)?;
+        self.keep(text, budget)
+    }
+
+    /// Replaces a list of frames, and each of them, by the number of its site.
+    pub(super) fn reduce(
+        &mut self,
+        nodes: &mut [Node],
+        list: Packed,
+        budget: &mut Budget,
+    ) -> Result<Packed, TraceFault> {
+        let Some((list, true)) = list.node() else { return Ok(Packed::OTHER) };
+        let frames = match nodes.get_mut(list as usize) {
+            Some(Node::Site(number)) => return Ok(Packed::site(*number)),
+            Some(Node::Items(frames)) if !frames.is_empty() => mem::take(frames),
+            _ => return Ok(Packed::OTHER),
+        };
+        let mut site = 0;
+        for frame in &frames {
+            let of_frame = self.of_frame(nodes, *frame, budget)?;
+            site = if site == 0 { of_frame } else { site };
+        }
+        budget.dropped(&frames);
+        nodes[list as usize] = Node::Site(site);
+        Ok(Packed::site(site))
+    }
+
+    fn of_frame(
+        &mut self,
+        nodes: &mut [Node],
+        frame: Packed,
+        budget: &mut Budget,
+    ) -> Result<u32, TraceFault> {
+        let Some((frame, false)) = frame.node() else { return Ok(0) };
+        let entries = match nodes.get_mut(frame as usize) {
+            Some(Node::Site(number)) => return Ok(*number),
+            Some(Node::Items(entries)) => entries,
+            _ => return Ok(0),
+        };
+        const KEYS: [SnapshotKey; 3] = [SnapshotKey::Filename, SnapshotKey::Name, SnapshotKey::Line];
+        if !entries.iter().all(|entry| KEYS.iter().any(|key| entry.has_key(*key))) {
+            return Ok(0);
+        }
+        let of = KEYS.map(|key| entries.iter().find(|entry| entry.has_key(key)).copied());
+        let [file, function] =
+            [of[0], of[1]].map(|text| text.and_then(|text| text.as_text(&self.texts)).unwrap_or_default());
+        let function = function.get(..FUNCTION_BYTES).unwrap_or(function);
+        let mut site = Vec::new();
+        if !is_own(&String::from_utf8_lossy(function), &String::from_utf8_lossy(file)) {
+            let line = match of[2].map(|line| line.value(&[])) {
+                Some(Value::Whole(line)) => format!(":{line}"),
+                _ => String::new(),
+            };
+            let parts = [function, b" at ", file, line.as_bytes()];
+            budget.room(&mut site, parts.iter().map(|part| part.len()).sum())?;
+            parts.into_iter().for_each(|part| site.extend_from_slice(part));
+        }
+        budget.dropped(entries);
+        let number = self.number(site, budget)?;
+        nodes[frame as usize] = Node::Site(number);
+        Ok(number)
+    }
+
+    fn number(&mut self, site: Vec<u8>, budget: &mut Budget) -> Result<u32, TraceFault> {
+        let known = self.numbers.get(&site).copied();
+        if site.is_empty() || known.is_some() || self.numbers.len() == MAX_ORIGINS {
+            budget.dropped(&site);
+            return Ok(known.unwrap_or(0));
+        }
+        budget.room_in_map(&mut self.numbers)?;
+        let number = self.numbers.len() as u32 + 1;
+        self.numbers.insert(site, number);
+        Ok(number)
+    }
+
+    /// In the order of their numbers.
+    pub(super) fn into_origins(self, budget: &mut Budget) -> Vec<Origin> {
+        budget.dropped(&self.texts);
+        self.numbers.keys().for_each(|site| budget.dropped(site));
+        budget.dropped_map(&self.numbers);
+        let mut sites: Vec<_> = self.numbers.into_iter().collect();
+        sites.sort_unstable_by_key(|(_, number)| *number);
+        sites.into_iter().map(|(site, _)| Origin::new("", &String::from_utf8_lossy(&site))).collect()
+    }
+}
+
+/// Whether a frame is of PyTorch's or Python's own C or C++.
+fn is_own(function: &str, file: &str) -> bool {
+    let is_python = file.ends_with(".py") || file.starts_with('<');
+    // Without the type that it returns, and its parameters.
+    let name = function.split(['(', '<']).next().and_then(|head| head.split(' ').next_back());
+    let is_named = name.is_some_and(|name| OWN.iter().any(|own| name.starts_with(own)));
+    !is_python && (matches!(file, "" | "??") || file.ends_with(".c") || is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_the_framework_are_skipped() {
+        for (function, file) in [
+            ("c10::cuda::CUDACachingAllocator::malloc(unsigned long)", "CUDACachingAllocator.cpp"),
+            ("void at::native::gpu_kernel<at::TensorIterator>(int)", "Loops.cuh"),
+            ("at::(anonymous namespace)::empty()", "RegisterCUDA.cpp"),
+            ("torch::unwind::unwind()", "??"),
+            ("cfunction_call", "/usr/src/Python/Objects/methodobject.c"),
+            ("_PyEval_EvalFrameDefault", "ceval.cc"),
+        ] {
+            assert!(is_own(function, file), "{function} at {file}");
+        }
+        for (function, file) in [
+            ("forward", "/usr/lib/python3/site-packages/torch/nn/modules/linear.py"),
+            ("<module>", "<stdin>"),
+            ("my_op(at::Tensor const&)", "my_op.cpp"),
+            ("Mat::resize(int)", "mat.cu"),
+        ] {
+            assert!(!is_own(function, file), "{function} at {file}");
+        }
+    }
+}
