@@ -230,11 +230,11 @@ def peers(folder: Path) -> dict[str, str]:
             [
                 row("**vrampool**, virtual memory", held_by_vrampool(), h200.times["vrampool"]),
                 row("PyTorch 2.11", h200.held["pytorch"], h200.times["pytorch"]),
-                row("PyTorch, expandable segments (a)", runs["expandable"], None),
+                row("PyTorch, expandable segments", runs["expandable"], None),
                 row("RMM pool", h200.held["rmm pool"], h200.times["rmm pool"]),
                 row("cudaMallocAsync", h200.held["cudaMallocAsync"], h200.times["cudaMallocAsync"]),
-                row("cuArena (b)", None, h200.times["cuArena"]),
-                row("CubeCL 0.11 (c)", rust_held[cubecl], rust_times[cubecl]),
+                row("cuArena", None, h200.times["cuArena"]),
+                row("CubeCL 0.11", rust_held[cubecl], rust_times[cubecl]),
             ],
         ),
         "bases": markdown(
