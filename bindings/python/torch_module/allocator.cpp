@@ -15,18 +15,33 @@ extern Allocator *installed;
 
 namespace {
 
+// Functions of their own, as their texts take a large part of the stack.
+[[gnu::cold, gnu::noinline]] void warn_of_free() {
+    TORCH_WARN("vrampool: a block was not freed: ", library.last_error());
+}
+
+[[gnu::cold, gnu::noinline]] void check_device(cudaError_t code) {
+    C10_CUDA_CHECK(code);
+}
+
 // The deleter of all blocks: as PyTorch's own, one function without a state, and the context is the address.
 void free_block(void *address) {
-    if (C10_LIKELY(address != nullptr) && !Allocator::free(address)) {
-        TORCH_WARN("vrampool: a block was not freed: ", library.last_error());
+    if (C10_LIKELY(address != nullptr) && C10_UNLIKELY(!Allocator::free(address))) {
+        warn_of_free();
     }
+}
+
+inline c10::Device numbered(DeviceIndex number) {
+    c10::Device device = hot.cuda;
+    device.set_index(number);
+    return device;
 }
 
 inline DeviceIndex current_device() {
     DeviceIndex device = 0;
     const auto code = hot.device(&device);
     if (C10_UNLIKELY(code != cudaSuccess)) {
-        C10_CUDA_CHECK(code);
+        check_device(code);
     }
     return device;
 }
@@ -64,7 +79,7 @@ std::string size_text(uint64_t bytes) {
 c10::DataPtr Allocator::allocate(size_t bytes) {
     const DeviceIndex device = current_device();
     void *address = bytes == 0 ? nullptr : serve(device, bytes, current_stream(device));
-    return {address, address, &free_block, c10::Device(c10::DeviceType::CUDA, device)};
+    return {address, address, &free_block, numbered(device)};
 }
 
 c10::DeleterFnPtr Allocator::raw_deleter() const {
@@ -101,7 +116,7 @@ inline void *Allocator::serve(DeviceIndex device, size_t bytes, cudaStream_t str
     }
     count(device, bytes);
     traced([=](auto &interpreter) { interpreter->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address)); });
-    if (C10_UNLIKELY(hot.is_profiled())) {
+    if (C10_UNLIKELY(is_profiled())) {
         report(device, address, static_cast<int64_t>(bytes));
     }
     return address;
@@ -186,7 +201,7 @@ void *Allocator::short_of_memory(DeviceIndex device, size_t bytes, cudaStream_t 
 }
 
 inline bool Allocator::free(void *address) {
-    if (C10_UNLIKELY(is_watched(~0u) || hot.is_profiled())) {
+    if (C10_UNLIKELY(is_watched(~0u) || is_profiled())) {
         return installed->free_watched(address);
     }
     traced([=](auto &interpreter) { interpreter->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address)); });

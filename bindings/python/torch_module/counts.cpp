@@ -53,7 +53,7 @@ thread_local bool AtEnd::is_ending = false;
 
 } // namespace
 
-thread_local Counts *counts_of_thread = nullptr;
+__thread Counts *counts_of_thread = nullptr;
 
 Counts *make_counts() {
     if (AtEnd::is_ending) {

@@ -30,9 +30,9 @@ struct alignas(64) Counts {
     std::array<std::array<Cell, 2>, DEVICES> cells;
 };
 
-// Beside the thread's own data, where no function has to look it up. There is room for some hundred bytes of all modules, so the rest is
-// on the heap.
-[[gnu::tls_model("initial-exec")]] extern thread_local Counts *counts_of_thread;
+// Beside the thread's own data, where no function has to look it up or to initialize it. There is room for some hundred bytes of all
+// modules, so the rest is on the heap.
+[[gnu::tls_model("initial-exec")]] extern __thread Counts *counts_of_thread;
 
 // Makes them, until the thread ends. Null if it is ending.
 Counts *make_counts();

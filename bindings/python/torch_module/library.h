@@ -52,15 +52,22 @@ struct alignas(64) Hot {
     decltype(&vrampool_free_at) free_at = nullptr;
     // Whether requests are recorded, tracked, or may be for another allocator's pool: they take another way then.
     std::atomic<uint32_t> watched{0};
+    // To copy: its constructor makes texts for its checks.
+    c10::Device cuda{c10::DeviceType::CUDA};
     decltype(&c10::cuda::GetDevice) device = &c10::cuda::GetDevice;
     decltype(&c10::cuda::getCurrentCUDAStream) stream = &c10::cuda::getCurrentCUDAStream;
-    decltype(&c10::memoryProfilingEnabled) is_profiled = &c10::memoryProfilingEnabled;
+    decltype(&c10::ThreadLocalDebugInfo::get) debug_info = &c10::ThreadLocalDebugInfo::get;
     // Whether Python traces memory.
     const bool *is_traced = &c10::impl::GPUTrace::haveState;
 };
 static_assert(sizeof(Hot) == 64);
 
 extern Hot hot;
+
+// Mostly the thread has no profiler at all.
+inline bool is_profiled() {
+    return C10_UNLIKELY(hot.debug_info(c10::DebugInfoKind::PROFILER_STATE) != nullptr) && c10::memoryProfilingEnabled();
+}
 
 // The reasons, as bits of `watched`.
 constexpr uint32_t HISTORY = 1, FOREIGN = 2, UNCACHED = 4;
