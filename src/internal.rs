@@ -20,7 +20,7 @@ pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream
 
 pub use crate::heap::magazine::known::Key;
 
-/// Lets this thread [allocate](take_known) from its idle blocks of `pool` for work on `stream` by `key`, if they serve
+/// Lets this thread [allocate](take_known) from idle memory of `pool` for work on `stream` by `key`, if that serves
 /// requests of `bytes` bytes. Keeps no handle of the pool, which may be dropped.
 #[inline]
 pub fn know<B: Backend>(key: Key, bytes: u64, pool: &Pool<B>, stream: StreamId) {
@@ -38,6 +38,15 @@ pub fn forget_known() {
 #[must_use]
 pub fn take_known<B: Backend>(key: Key, bytes: u64) -> Option<Buffer<B>> {
     magazine::take_known(key, bytes).map(Buffer::new)
+}
+
+/// As [`take_known`], from idle memory that threads share, for requests that [`take_known`] does not serve.
+#[inline]
+#[must_use]
+pub fn take_known_large<B: Backend>(key: Key, bytes: u64) -> Option<Buffer<B>> {
+    let mut dropped = [None, None];
+    magazine::with_known(key, |_, pool, stream| pool.take_ready::<B>(bytes, stream, &mut dropped))
+        .map(Buffer::new)
 }
 
 /// Drops a buffer. Not for a forked child.

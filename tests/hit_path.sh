@@ -40,12 +40,12 @@ listing_of() {
         { print }'
 }
 
-# The instructions of a function.
+# The instructions of a function, without what fills the place after it.
 body_of() {
     awk -v name="$1>:" '
         /^[0-9a-f]+ </ && (at = index($0, name)) && (substr($0, at - 1, 1) == "<" || substr($0, at - 2, 2) == "::") { inside = 1 }
         inside && /^$/ { exit }
-        inside' "$listing"
+        inside && !/\tint3 *$/' "$listing"
 }
 
 # Fails if a function, its name and the least number of its instructions given, does what a hit must not do, or calls other functions.

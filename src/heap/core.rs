@@ -259,22 +259,25 @@ pub(crate) struct Buckets {
 /// It holds a handle of its pool, so that these moves touch no reference count. An idle block thus keeps its
 /// pool's shared state alive. The last pool handle empties the buckets and so breaks the cycle.
 ///
-/// The fields that every path needs are here. Fields of the backend's types are behind a type-erased
-/// [part](ErasedPart), so one thread-local variable serves the pools of all backends.
+/// The fields that every path needs are here, those of each hit first, on one cache line. Fields of the backend's types
+/// are behind a type-erased [part](ErasedPart), so one thread-local variable serves the pools of all backends.
+#[repr(C, align(128))]
 pub(crate) struct Block {
     /// The block below it in a magazine.
     pub(crate) next: Option<Box<Block>>,
     pub(crate) key: Key,
     /// Bytes requested by the current, or last, borrower.
     pub(crate) requested: u64,
-    /// Bytes by which its class exceeds that of the request that it serves. Then no magazine takes it.
-    pub(crate) excess: u64,
     pub(crate) last_use: LastUse,
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,
+    /// Its pool's.
+    pub(crate) slot: u8,
     pub(crate) pool: Arc<PoolCore>,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
+    /// Bytes by which its class exceeds that of the request that it serves. Then no magazine takes it.
+    pub(crate) excess: u64,
     /// The part of its backend, boxed so that a move copies one word.
     pub(super) part: Box<dyn ErasedPart>,
 }

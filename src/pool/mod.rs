@@ -196,7 +196,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Allocates from this thread's magazine, or takes a large block from the depot that is ready on `stream`.
+    /// Allocates from this thread's magazine, or takes a large block that is ready on `stream`.
     #[inline]
     pub(crate) fn allocate_ready(&self, bytes: u64, stream: &B::Stream) -> Option<Buffer<B>> {
         let core = self.core();
@@ -204,7 +204,8 @@ impl<B: Backend> Pool<B> {
             return None;
         }
         let taken = magazine::take(core, bytes, stream.id());
-        taken.or_else(|| core.take_ready(bytes, stream.id())).map(Buffer::new)
+        let mut dropped = [None, None];
+        taken.or_else(|| core.take_ready::<B>(bytes, stream.id(), &mut dropped)).map(Buffer::new)
     }
 
     /// As [`allocate`](Self::allocate), for a given kind of memory. Kinds share the caps and nothing else.

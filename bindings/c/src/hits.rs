@@ -1,5 +1,5 @@
-//! Requests that a thread serves from its own idle blocks, by C's numbers for pool and stream: no table of pools, no
-//! count, no lock.
+//! Requests that a thread serves from idle memory, by C's numbers for pool and stream: no table of pools, no count and,
+//! from its own idle blocks, no lock.
 
 use crate::streams::{self, Named};
 use vrampool::any::AnyDevice;
@@ -11,12 +11,22 @@ pub(crate) fn remember(handle: u64, Named { raw, id, epoch }: Named, bytes: u64,
     internal::know(Key { pool: handle, stream: raw as u64, epoch }, bytes, pool, id);
 }
 
+/// [`take`] or [`take_large`].
+pub(crate) type Take = fn(u64, usize, u64) -> Option<(Buffer<AnyDevice>, u64)>;
+
 /// Takes an idle block of this thread, if it remembers where. Returns it with the present epoch of streams. `None` is
 /// no failure.
 #[inline(always)]
 pub(crate) fn take(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
     let epoch = streams::epoch();
     Some((internal::take_known(Key { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
+}
+
+/// As [`take`], of idle memory that threads share.
+#[inline(always)]
+pub(crate) fn take_large(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
+    let epoch = streams::epoch();
+    Some((internal::take_known_large(Key { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
 }
 
 #[cfg(test)]
@@ -34,8 +44,11 @@ mod tests {
         registry::add(|handle| CPool::new(handle, options)).expect("a pool")
     }
 
-    fn is_hit(handle: u64) -> bool {
-        take(handle, 0, 100).is_some()
+    const SMALL: u64 = 100;
+    const LARGE: u64 = 2 << 20;
+
+    fn is_hit(handle: u64, bytes: u64) -> bool {
+        take(handle, 0, bytes).or_else(|| take_large(handle, 0, bytes)).is_some()
     }
 
     fn free(handle: u64, address: u64) {
@@ -43,12 +56,12 @@ mod tests {
     }
 
     /// Allocates and frees. Returns whether the next request is a hit.
-    fn remembers(handle: u64) -> bool {
+    fn remembers(handle: u64, bytes: u64) -> bool {
         // Another test of the process may let a stream go at any time, and then this is tried again.
         loop {
             let before = streams::epoch();
-            free(handle, registry::with(handle, |pool| pool.allocate(100, 0)).expect("memory"));
-            let was_hit = is_hit(handle);
+            free(handle, registry::with(handle, |pool| pool.allocate(bytes, 0)).expect("memory"));
+            let was_hit = is_hit(handle, bytes);
             if streams::epoch() == before {
                 break was_hit;
             }
@@ -58,31 +71,35 @@ mod tests {
     #[test]
     fn what_a_thread_remembers_ends_with_a_recording_and_with_the_pool() {
         let handle = pool("direct");
-        assert!(!is_hit(handle), "nothing was freed yet");
-        assert!(remembers(handle));
-        let record = |pool: &CPool| pool.recording.start(100);
-        registry::with(handle, record).expect("begun");
-        assert!(!is_hit(handle) && !remembers(handle), "each request is recorded");
-        registry::with(handle, |pool| pool.recording.stop(|_| Ok::<_, Failure>(()))).expect("ended");
-        assert!(remembers(handle));
+        for bytes in [SMALL, LARGE] {
+            assert!(!is_hit(handle, bytes), "nothing was freed yet");
+            assert!(remembers(handle, bytes));
+            let record = |pool: &CPool| pool.recording.start(100);
+            registry::with(handle, record).expect("begun");
+            assert!(!is_hit(handle, bytes) && !remembers(handle, bytes), "each request is recorded");
+            registry::with(handle, |pool| pool.recording.stop(|_| Ok::<_, Failure>(()))).expect("ended");
+            assert!(remembers(handle, bytes));
+        }
         registry::remove(handle).expect("it is there");
-        assert!(!is_hit(handle));
+        assert!(!is_hit(handle, SMALL) && !is_hit(handle, LARGE));
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn no_request_in_a_scope_is_a_hit_of_the_default_tag() {
         let handle = pool("virtual");
-        // The first request maps memory, and what is idle is recalled.
-        assert!(remembers(handle) || remembers(handle));
-        let other = registry::with(handle, |pool| pool.tagged_or_new("other")).expect("a tag");
-        scopes::begin(handle, &other);
-        assert!(!is_hit(handle), "it is the other tag's");
-        let by_name = registry::with(handle, |pool| pool.allocate_tagged(DEFAULT_TAG, 100, 0));
-        free(handle, by_name.expect("memory"));
-        assert!(!is_hit(handle) && !remembers(handle), "the scope is still open");
-        scopes::end(handle).expect("it was begun");
-        assert!(remembers(handle));
+        for bytes in [SMALL, LARGE] {
+            // The first request maps memory, and what is idle is recalled.
+            assert!(remembers(handle, bytes) || remembers(handle, bytes));
+            let other = registry::with(handle, |pool| pool.tagged_or_new("other")).expect("a tag");
+            scopes::begin(handle, &other);
+            assert!(!is_hit(handle, bytes), "it is the other tag's");
+            let by_name = registry::with(handle, |pool| pool.allocate_tagged(DEFAULT_TAG, bytes, 0));
+            free(handle, by_name.expect("memory"));
+            assert!(!is_hit(handle, bytes) && !remembers(handle, bytes), "the scope is still open");
+            scopes::end(handle).expect("it was begun");
+            assert!(remembers(handle, bytes));
+        }
         registry::remove(handle).expect("it is there");
     }
 }

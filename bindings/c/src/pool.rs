@@ -53,11 +53,10 @@ impl CPool {
         })
     }
 
-    /// A block of this thread's idle ones, if it remembers the pool of this handle and the stream. `None` is no
-    /// failure.
+    /// An idle block that [`hits`] takes. `None` is no failure.
     #[inline(always)]
-    pub(crate) fn allocate_hit(handle: u64, bytes: u64, stream: usize) -> Option<u64> {
-        let (buffer, epoch) = hits::take(handle, stream, bytes)?;
+    pub(crate) fn allocate_hit(handle: u64, bytes: u64, stream: usize, take: hits::Take) -> Option<u64> {
+        let (buffer, epoch) = take(handle, stream, bytes)?;
         let address = buffer.address()?;
         blocks::insert(address, (handle, stream, epoch), buffer, Note::default()).ok().map(|()| address)
     }

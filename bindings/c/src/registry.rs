@@ -2,6 +2,7 @@
 
 use crate::blocks;
 use crate::failure::{Failure, Status, check_no_callback};
+use crate::hits;
 use crate::metrics;
 use crate::pool::CPool;
 use crate::sleeping::Sleeping;
@@ -72,13 +73,21 @@ pub(crate) fn with<T>(handle: u64, act: impl FnOnce(&CPool) -> Result<T, Failure
 /// Allocates a block of a pool, under the tag of this thread's scope. Returns its address.
 #[inline(never)]
 pub(crate) fn allocate(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
-    match CPool::allocate_hit(handle, bytes, stream) {
+    match CPool::allocate_hit(handle, bytes, stream, hits::take) {
+        Some(address) => Ok(address),
+        None => allocate_large_hit(handle, bytes, stream),
+    }
+}
+
+/// Two separate functions, so that none need save the registers that the next one uses.
+#[inline(never)]
+fn allocate_large_hit(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
+    match CPool::allocate_hit(handle, bytes, stream, hits::take_large) {
         Some(address) => Ok(address),
         None => allocate_past_hits(handle, bytes, stream),
     }
 }
 
-/// A separate function, so that hits need not save the registers that it uses.
 #[inline(never)]
 fn allocate_past_hits(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
     with(handle, |pool| pool.allocate(bytes, stream))

@@ -7,11 +7,16 @@ use std::num::NonZeroU64;
 /// Values by address. 0 is no address.
 #[derive(Debug)]
 pub(crate) struct Table<V> {
-    /// Each with its address, 0 where none is. Their number is a power of two, or 0.
-    places: Vec<(u64, V)>,
+    /// Their number is a power of two, or 0.
+    places: Vec<Place<V>>,
     /// The number of values that it takes before it grows.
     room: usize,
 }
+
+/// A value with its address, 0 where none is. On a cache line, if it fits.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Place<V>(u64, V);
 
 /// Places of a table that is not empty, at least.
 const LEAST: usize = 16;
@@ -24,23 +29,23 @@ pub(crate) fn hash(address: u64) -> u64 {
 
 /// Where the search for an address begins. Not by the highest bits, which may select the table.
 #[inline(always)]
-fn home<V>(places: &[(u64, V)], address: u64) -> usize {
+fn home<V>(places: &[Place<V>], address: u64) -> usize {
     (hash(address) >> 36) as usize & places.len().wrapping_sub(1)
 }
 
 #[inline(always)]
-fn after<V>(places: &[(u64, V)], place: usize) -> usize {
+fn after<V>(places: &[Place<V>], place: usize) -> usize {
     (place + 1) & places.len().wrapping_sub(1)
 }
 
 /// Returns the place of an address; as the error the empty place for it, or no place of a table without places.
 #[inline(always)]
-fn find<V>(places: &[(u64, V)], address: u64) -> Result<usize, usize> {
+fn find<V>(places: &[Place<V>], address: u64) -> Result<usize, usize> {
     let mut place = home(places, address);
     loop {
         match places.get(place) {
-            None | Some((0, _)) => return Err(place),
-            Some((other, _)) if *other == address => return Ok(place),
+            None | Some(Place(0, _)) => return Err(place),
+            Some(Place(other, _)) if *other == address => return Ok(place),
             Some(_) => place = after(places, place),
         }
     }
@@ -71,7 +76,7 @@ impl<V: Default> Table<V> {
             self.grow();
         }
         let Err(place) = find(&self.places, address) else { return None };
-        let (free, value) = self.places.get_mut(place)?;
+        let Place(free, value) = self.places.get_mut(place)?;
         *free = address;
         self.room -= 1;
         Some(value)
@@ -81,11 +86,11 @@ impl<V: Default> Table<V> {
     #[inline(never)]
     fn grow(&mut self) {
         let places = (2 * self.places.len()).max(LEAST);
-        let before = mem::replace(&mut self.places, (0..places).map(|_| (0, V::default())).collect());
+        let before = mem::replace(&mut self.places, (0..places).map(|_| Place(0, V::default())).collect());
         self.room = (places - before.len()) / 2;
-        for (address, value) in before.into_iter().filter(|(address, _)| *address != 0) {
+        for Place(address, value) in before.into_iter().filter(|Place(address, _)| *address != 0) {
             if let Err(place) = find(&self.places, address) {
-                self.places[place] = (address, value);
+                self.places[place] = Place(address, value);
             }
         }
     }
@@ -95,25 +100,28 @@ impl<V: Default> Table<V> {
     pub(crate) fn take<T>(&mut self, address: u64, take: impl FnOnce(&mut V) -> Option<T>) -> Option<T> {
         let places = &mut *self.places;
         let place = find(places, address).ok()?;
-        let (other, value) = places.get_mut(place)?;
+        let Place(other, value) = places.get_mut(place)?;
         let taken = take(value)?;
         *other = 0;
         self.room += 1;
-        if places.get(after(places, place)).is_some_and(|(other, _)| *other != 0) {
+        if places.get(after(places, place)).is_some_and(|Place(other, _)| *other != 0) {
             close(places, place);
         }
         Some(taken)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
-        self.places.iter().filter(|(address, _)| *address != 0).map(|(address, value)| (*address, value))
+        self.places
+            .iter()
+            .filter(|Place(address, _)| *address != 0)
+            .map(|Place(address, value)| (*address, value))
     }
 }
 
 /// Moves later values to a place that became empty, where the search for them would end.
 #[cold]
 #[inline(never)]
-fn close<V>(places: &mut [(u64, V)], mut empty: usize) {
+fn close<V>(places: &mut [Place<V>], mut empty: usize) {
     let mask = places.len() - 1;
     let mut place = after(places, empty);
     while places[place].0 != 0 {

@@ -53,11 +53,12 @@ impl Block {
             next: None,
             key,
             requested,
-            excess: 0,
             last_use: LastUse::new(stream.id()),
             bin: bin_of(pool, key),
+            slot: pool.slot,
             pool: Arc::clone(pool),
             place: AtomicU64::new(0),
+            excess: 0,
             part: Box::new(part),
         })
     }
@@ -97,21 +98,22 @@ impl Block {
         self.part.ticket()
     }
 
-    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping.
-    /// Returns its end in the arena, and streams to be dropped without any lock.
+    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping, for `stream` or,
+    /// without one, its last writer. Returns its end in the arena, and streams to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,
         backend_state: &mut BackendState,
         (class, requested): (u64, u64),
-        stream: &B::Stream,
+        stream: Option<&B::Stream>,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
-        let part = self.part_mut::<B>();
-        let SourceMemory::Arena(buffer) = &mut part.extent else { return None };
-        let Refill { end, address, dropped } = buffer.refill(backend_state, class, stream)?;
-        let id = stream.id();
-        let writer = &mut part.uses.writer;
-        let other = (writer.id() != id).then(|| mem::replace(writer, stream.clone()));
+        let BackendPart { extent, uses: Uses { writer, .. }, .. } = self.part_mut::<B>();
+        let SourceMemory::Arena(buffer) = extent else { return None };
+        let Refill { end, address, dropped } =
+            buffer.refill(backend_state, class, stream.unwrap_or(writer))?;
+        let other = stream.filter(|stream| stream.id() != writer.id());
+        let other = other.map(|stream| mem::replace(writer, stream.clone()));
+        let id = writer.id();
         // The kind of memory is the arena's, unchanged.
         (self.key.class, self.requested) = (class, requested);
         self.last_use.written_on(id);

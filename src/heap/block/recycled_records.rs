@@ -24,14 +24,15 @@ impl Depot {
         self.records.last().is_some_and(|record| record.last_use.writer() == stream)
     }
 
-    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. Streams
-    /// in `dropped` are to be dropped without any lock.
+    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. Without
+    /// `stream` it is for that of the [next record](Self::next_record_is_of). Streams in `dropped` are to be dropped
+    /// without any lock.
     #[inline(always)]
     pub(crate) fn serve_from_arena<B: Backend>(
         &mut self,
         key: Key,
         requested: u64,
-        stream: &B::Stream,
+        stream: Option<&B::Stream>,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Option<Box<Block>> {
         if self.is_short_of(key.class) || matches!(self.backend_state, BackendState::Order { .. }) {

@@ -54,13 +54,14 @@ impl Accounts {
         if self.is_private { 0 } else { self.now.cached }
     }
 
+    #[inline(always)]
     fn levels(&self) -> impl Iterator<Item = Level> {
         let pool = Level { bounds: self.bounds(), beside: self.below };
         [pool].into_iter().chain(self.above.iter().copied())
     }
 
     /// The nodes from the pool's to the root, as if the pool's own part were another one.
-    #[inline]
+    #[inline(always)]
     fn rooms(&self, own: Sum) -> impl Iterator<Item = Room> {
         let mut counted = own;
         self.levels().map(move |Level { bounds, beside }| {
@@ -74,15 +75,23 @@ impl Accounts {
     }
 
     /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much.
-    #[inline]
+    #[inline(always)]
     fn rooms_with(&self, class: u64) -> Option<impl Iterator<Item = Room>> {
         let own = self.own();
         let charged = own.charged.checked_add(class)?;
         Some(self.rooms(Sum { charged, ..own }))
     }
 
-    /// Returns the condition for a miss of `class` bytes.
+    /// Whether a miss of `class` bytes has to release or await nothing.
     #[inline]
+    pub(crate) fn admits_at_once(&self, class: u64) -> bool {
+        let fits = |room: Room| room.over == 0 && room.sum.charged <= self.caps.budget;
+        self.rooms_with(class).is_some_and(|mut rooms| rooms.all(fits))
+            || self.admission(class) == Admission::Evict(0)
+    }
+
+    /// Returns the condition for a miss of `class` bytes.
+    #[inline(never)]
     pub(crate) fn admission(&self, class: u64) -> Admission {
         let Some(rooms) = self.rooms_with(class) else { return Admission::Full };
         let (own, mut most, mut waits, mut all) = (self.evictable(), 0, false, Sum::default());

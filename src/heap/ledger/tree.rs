@@ -51,6 +51,7 @@ pub(crate) struct Waiting {
 }
 
 impl Sum {
+    #[inline(always)]
     pub(crate) fn plus(self, other: Self) -> Self {
         self.each(other, u64::saturating_add)
     }
@@ -64,7 +65,8 @@ impl Sum {
         self.charged.saturating_sub(self.idle)
     }
 
-    fn each(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
+    #[inline(always)]
+    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             charged: with(self.charged, other.charged),
             idle: with(self.idle, other.idle),
@@ -77,6 +79,7 @@ impl Sum {
 
 impl Bounds {
     /// Returns the bytes that a node with these bounds counts in the node above it.
+    #[inline(always)]
     pub(crate) fn counted(&self, sum: Sum) -> Sum {
         let excess = sum.charged.saturating_sub(self.share);
         let spare = self.spare(sum);

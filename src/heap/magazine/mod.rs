@@ -97,26 +97,38 @@ fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Op
 /// As [`take`], of the pool and for the stream that this thread [knows](know) by a key.
 #[inline(always)]
 pub(crate) fn take_known(key: Key, requested: u64) -> Option<Box<Block>> {
-    let taken = LOCAL.try_with(|local| {
+    with_known(key, |cache, pool, stream| {
+        let bin = pool.class_table.of_request(requested)?;
+        cache.pop(bin, requested, stream)
+    })
+}
+
+/// Calls `act` with the thread cache, the pool and the stream that this thread [knows](know) by a key.
+#[inline(always)]
+pub(crate) fn with_known<T>(
+    key: Key,
+    act: impl FnOnce(&ThreadCache, &PoolCore, StreamId) -> Option<T>,
+) -> Option<T> {
+    let acted = LOCAL.try_with(|local| {
         let local = local.try_borrow().ok()?;
         let KnownPool { slot, epoch, stream, .. } = local.known.find(key)?;
         let cache = local.caches[usize::from(slot) % SLOTS].get()?;
-        let pool = cache.pool.take()?;
         // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
-        let is_current = pool.epoch.load(Relaxed) == epoch;
-        let bin = if is_current { pool.class_table.of_request(requested) } else { None };
-        // It was taken, so there is nothing to drop.
-        mem::forget(cache.pool.replace(Some(pool)));
-        cache.pop(bin?, requested, stream)
+        cache.with_pool(|pool| match pool.epoch.load(Relaxed) == epoch {
+            true => act(cache, pool, stream),
+            false => None,
+        })
     });
-    taken.ok().flatten()
+    acted.ok().flatten()
 }
 
-/// From now on this thread finds its idle blocks of `pool` for `stream` by a key, if it has any and [`take`] serves
-/// requests of so many bytes.
+/// From now on this thread finds its idle blocks of `pool` for `stream` by a key, if it has any and requests of so many
+/// bytes are served by [`take`], or are too large for it.
 pub(crate) fn know(key: Key, requested: u64, pool: &PoolCore, stream: StreamId) {
-    if pool.class_table.of_request(requested).is_none_or(|bin| bin == NO_BIN) {
-        return;
+    match pool.class_table.of_request(requested) {
+        Some(NO_BIN) => return,
+        None if pool.is_observed() => return,
+        _ => {}
     }
     with_local(|local| {
         if let Some(local) = local
@@ -164,7 +176,7 @@ fn put_in_bin(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
     let mut block = Some(block);
     let _ = LOCAL.try_with(|local| {
         let Ok(local) = local.try_borrow() else { return };
-        block = block.take().and_then(|block| match local.cache(&block.pool) {
+        block = block.take().and_then(|block| match local.cache_in(block.slot, &block.pool) {
             Some(cache) => cache.push(bin, block),
             None => Some(block),
         });
@@ -268,7 +280,13 @@ impl Local {
     /// Returns the thread cache for `pool`, if it is of the pool's current epoch.
     #[inline(always)]
     fn cache(&self, pool: &PoolCore) -> Option<&ThreadCache> {
-        let cache = self.caches[usize::from(pool.slot) % SLOTS].get()?;
+        self.cache_in(pool.slot, pool)
+    }
+
+    /// As [`cache`](Self::cache), with the pool's slot, which is known sooner than what is in the pool.
+    #[inline(always)]
+    fn cache_in(&self, slot: u8, pool: &PoolCore) -> Option<&ThreadCache> {
+        let cache = self.caches[usize::from(slot) % SLOTS].get()?;
         // Relaxed: a recall takes effect at some later call, and no data is published with the epoch.
         (cache.epoch.get() == pool.epoch.load(Relaxed)).then_some(cache)
     }
@@ -305,14 +323,11 @@ impl Local {
         // pool must be seen as dropped.
         let dropped = DROPPED.load(Acquire);
         if self.dropped.replace(dropped) != dropped {
-            self.caches.iter().filter_map(OnceCell::get).for_each(|cache| {
-                let of = cache.pool.take();
-                let is_dropped = of.as_ref().is_some_and(|pool| pool.is_dropped());
-                cache.pool.set(of);
-                if is_dropped {
+            for cache in self.caches.iter().filter_map(OnceCell::get) {
+                if cache.with_pool(|pool| Some(pool.is_dropped())) == Some(true) {
                     cache.leave();
                 }
-            });
+            }
         }
         if self.keeps_none.get()
             || !pool.has_magazines()

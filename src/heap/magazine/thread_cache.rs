@@ -21,12 +21,12 @@ pub(crate) struct ThreadCache {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Bytes served from its bins, less returned ones, since the last report.
     live: HighWater,
+    pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
+    /// Bytes of all its slots.
+    pub(crate) leased: Cell<u64>,
     bins: [Cell<Option<Box<Block>>>; BINS],
     /// State of each bin for refills.
     refills: [Cell<RefillState>; BINS],
-    /// Bytes of all its slots.
-    pub(crate) leased: Cell<u64>,
-    pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
 }
 
 /// Why a thread returns its magazines.
@@ -78,6 +78,22 @@ impl ThreadCache {
     pub(crate) fn slots_of(&self, class: u64) -> u64 {
         let bin = self.counters.bin(class_table::number(class));
         if bin.class() == class { bin.slots() } else { 0 }
+    }
+
+    /// Calls `act` with its pool, if it has one.
+    #[inline(always)]
+    pub(crate) fn with_pool<T>(&self, act: impl FnOnce(&PoolCore) -> Option<T>) -> Option<T> {
+        /// Puts the pool back, also when a panic passes by.
+        struct Taken<'a>(&'a ThreadCache, Option<Arc<PoolCore>>);
+        impl Drop for Taken<'_> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                // It was taken, so there is nothing to drop.
+                mem::forget(self.0.pool.replace(self.1.take()));
+            }
+        }
+        let taken = Taken(self, self.pool.take());
+        act(taken.1.as_ref()?)
     }
 
     pub(crate) fn refill_state(&self, bin: u8) -> &Cell<RefillState> {

@@ -86,7 +86,7 @@ impl PoolCore {
         if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let Some(fresh) = depot.serve_from_arena::<B>(key, bytes, stream, &mut dropped) else {
+        let Some(fresh) = depot.serve_from_arena::<B>(key, bytes, Some(stream), &mut dropped) else {
             depot.note_request(key);
             let reservation = Reservation::at_once(self, &mut depot, key.class);
             drop(depot);
@@ -117,11 +117,16 @@ impl PoolCore {
         self.allocate_beside::<B>(&Request { key, requested, stream, announced, position })
     }
 
-    /// Takes the newest idle block for a request that the fast magazine bins do not serve, if it needs no wait:
-    /// of a class that shares a bin, from this thread's magazine; of a larger one, from the depot.
-    #[cold]
+    /// Serves a request that the fast magazine bins do not serve, by bookkeeping alone: of a class that shares a bin, from
+    /// this thread's magazine; of a larger one, from the depot, or from an arena if it has a record of the stream. Streams
+    /// in `dropped` must be dropped without any lock.
     #[inline(never)]
-    pub(crate) fn take_ready(&self, bytes: u64, stream: StreamId) -> Option<Box<Block>> {
+    pub(crate) fn take_ready<B: Backend>(
+        &self,
+        bytes: u64,
+        stream: StreamId,
+        dropped: &mut [Option<B::Stream>; 2],
+    ) -> Option<Box<Block>> {
         if self.is_observed() {
             return None;
         }
@@ -130,16 +135,21 @@ impl PoolCore {
         if self.has_magazine_for(key) {
             return magazine::take_class(self, class, bytes, stream);
         }
-        if !self.caps.cache(class) {
-            return None;
-        }
         let began = times::is_due().then(Instant::now);
         let mut depot = self.depot();
         magazine::apply_delta(self, &mut depot);
         if depot.is_guarded() {
             return None;
         }
-        let Taken::Idle(ready) = depot.take_ready(key, bytes, stream) else { return None };
+        let ready = match self.caps.cache(class) {
+            true => match depot.take_ready(key, bytes, stream) {
+                Taken::Idle(ready) => ready,
+                Taken::Busy | Taken::Nothing => return None,
+            },
+            // Relaxed: as in `allocate_large`, which looks at the markers.
+            false if self.has_markers.load(Relaxed) || !depot.next_record_is_of(stream) => return None,
+            false => depot.serve_from_arena::<B>(key, bytes, None, dropped)?,
+        };
         // A request that is not served goes on, and is counted there.
         if times::is_sampled() {
             times::restart();
@@ -193,7 +203,7 @@ impl PoolCore {
             match depot.take((key, &keys), requested, stream.id(), cache, Accept::Ready) {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
-                Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, stream, dropped) {
+                Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, Some(stream), dropped) {
                     Some(block) => Found::Ready(block),
                     None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
                 },

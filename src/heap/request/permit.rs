@@ -13,9 +13,7 @@ impl Depot {
     /// requests wait, or the pool is closed.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
-        self.queue.awaits_release()
-            || self.is_guarded()
-            || self.accounts.admission(class) != Admission::Evict(0)
+        self.queue.awaits_release() || self.is_guarded() || !self.accounts.admits_at_once(class)
     }
 
     /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`, of
@@ -39,7 +37,7 @@ impl Depot {
     pub(crate) fn has_idle_instead(&mut self, key: Key, position: &Position<'_>) -> bool {
         !self.refuses()
             && !self.is_reserved_for_waiter(key.class, position)
-            && self.accounts.admission(key.class) != Admission::Evict(0)
+            && !self.accounts.admits_at_once(key.class)
             && !self.has_nothing_for(&self.keys_for(key))
     }
 
