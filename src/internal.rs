@@ -8,7 +8,7 @@ use crate::pool::buffer::Buffer;
 use crate::pool::builder::PoolBuilder;
 use crate::source::Source;
 use std::ops::Range;
-use vrampool_backend::{Backend, StreamId};
+use vrampool_backend::{Backend, StreamId, fork};
 
 /// Allocates from idle memory, without a call that may wait: of the device, or of a lock that is held during
 /// one. `None` is no failure: [`Pool::allocate`] serves the request.
@@ -61,6 +61,43 @@ pub fn release<B: Backend>(buffer: Buffer<B>) {
 #[must_use]
 pub fn release_ready<B: Backend>(buffer: Buffer<B>) -> Option<Buffer<B>> {
     buffer.release_ready()
+}
+
+/// Allocates at an address, of idle memory or the pool's own growing arena; `None` if there is none of so many bytes.
+///
+/// # Errors
+/// As [`Pool::allocate`].
+pub fn allocate_at<B: Backend>(
+    pool: &Pool<B>,
+    address: u64,
+    bytes: u64,
+    stream: &B::Stream,
+) -> Result<Option<Buffer<B>>, Error> {
+    fork::check()?;
+    Ok(pool.handle.core.allocate_at::<B>(address, bytes, stream)?.map(Buffer::new))
+}
+
+/// Hands a buffer to `stream`, without a wait for its users, whose work is complete.
+///
+/// # Errors
+/// Those of the device.
+pub fn adopt<B: Backend>(buffer: &mut Buffer<B>, stream: &B::Stream) -> Result<(), Error> {
+    buffer.block_mut().adopt::<B>(stream)
+}
+
+/// Notes a use by `stream`, also by a graph that is captured on it, without any order.
+///
+/// # Errors
+/// [`Error::WrongDevice`], [`Error::Asleep`](crate::Error::Asleep).
+pub fn note_use<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> Result<(), Error> {
+    buffer.block().pool.check_device(stream)?;
+    buffer.block().record_stream::<B>(stream)
+}
+
+/// Releases all idle memory of a pool, private memory as well. Returns its bytes.
+#[must_use]
+pub fn release_private<B: Backend>(pool: &Pool<B>) -> u64 {
+    pool.release_private()
 }
 
 /// Calls `act`. What would wait in it until an arena is detached or attached is [`Error::Asleep`](crate::Error::Asleep).

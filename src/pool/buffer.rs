@@ -47,14 +47,14 @@ impl<B: Backend> Buffer<B> {
         Self { block: ManuallyDrop::new(Some(block)), backend: PhantomData }
     }
 
-    fn block(&self) -> &Block {
+    pub(crate) fn block(&self) -> &Block {
         match &*self.block {
             Some(block) => block,
             None => unreachable!("a buffer has its block until it is dropped"),
         }
     }
 
-    fn block_mut(&mut self) -> &mut Block {
+    pub(crate) fn block_mut(&mut self) -> &mut Block {
         match &mut *self.block {
             Some(block) => block,
             None => unreachable!("a buffer has its block until it is dropped"),

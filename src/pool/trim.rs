@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
 use crate::heap::ledger::pool_tree::Asked;
+use crate::heap::request::siblings::Sibling;
 use crate::pool::Pool;
 use std::mem;
 use std::sync::Arc;
@@ -61,6 +62,21 @@ impl<B: Backend> Pool<B> {
     /// As [`trim_to_or_log`](Self::trim_to_or_log), of all idle memory of the pool without its children.
     pub(super) fn trim_own_or_log(&self) {
         self.log_kept(self.core().trim_own_to::<B>(0).map(drop));
+    }
+
+    /// Releases all idle memory of the pool, private memory as well. Returns its bytes.
+    pub(crate) fn release_private(&self) -> u64 {
+        let (core, supply) = (self.core(), self.core().supply::<B>());
+        let mut depot = core.depot();
+        let is_private = mem::replace(&mut depot.accounts.is_private, false);
+        let idle = depot.evict(u64::MAX);
+        depot.accounts.is_private = is_private;
+        drop(depot);
+        let released = core.release_blocks(idle);
+        supply.set_private(false);
+        let of_arena = Sibling::trim(Arc::clone(&self.handle));
+        supply.set_private(is_private);
+        released + of_arena
     }
 
     fn log_kept(&self, released: Result<(), Error>) {
@@ -263,11 +279,10 @@ impl PoolCore {
     fn trim_own_to<B: Backend>(&self, idle_bytes: u64) -> Result<u64, Error> {
         let released = self.trim_to(idle_bytes);
         let supply = self.supply::<B>();
-        let outcome =
-            match supply.arena().filter(|arena| arena.is_growing() && !self.depot().accounts.is_private) {
-                Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
-                None => Ok(()),
-            };
+        let outcome = match supply.arena().filter(|arena| arena.is_growing()) {
+            Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
+            None => Ok(()),
+        };
         supply.reclaim();
         outcome.map(|()| released)
     }

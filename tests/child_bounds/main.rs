@@ -4,6 +4,7 @@ mod arena;
 mod errors;
 mod graphs;
 mod interference;
+mod private_arena;
 mod sources;
 mod tenants;
 mod threads;

@@ -597,8 +597,8 @@ typedef struct vrampool_stats {
     uint64_t allocation_longer;
     /** The sum of all times. */
     uint64_t allocation_nanoseconds;
-    /** Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released private pools that
-     *  wait for the device. Part of the live bytes. */
+    /** Bytes in private pools of CUDA graphs, live or kept for their graphs, of virtual memory whole pages, and bytes
+     *  of released private pools that wait for the device. */
     uint64_t private_bytes;
     /** Bytes of live blocks that are asleep. */
     uint64_t asleep_bytes;
@@ -1257,14 +1257,15 @@ typedef struct vrampool_mempool_id {
  * `std::function<bool(cudaStream_t)>`, as C++ passes one by value; null accepts every stream.
  *
  * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released:
- * memory that is freed there is reused only there. During a capture, a request that needs a call which the capture forbids
- * is served on a stream of vrampool's own, which is waited for, as in PyTorch. If free memory was used by the captured
- * stream and by others, the host waits for the others, and the captured stream gets it. Memory used by several captures at
- * once is refused (::VRAMPOOL_ERROR_CAPTURE), because none can wait for another. Blocks that another stream used
- * (record_stream) are not reused before the release.
+ * memory that is freed there is reused only there. Virtual memory has addresses of its own for each private pool, at which
+ * free blocks are cut and joined, so that graphs of many shapes need little more than the largest; with other sources blocks
+ * keep their sizes. During a capture, a request that needs a call which the capture forbids is served on a stream of
+ * vrampool's own, which is waited for, as in PyTorch. If free memory was used by the captured stream and by others, the host
+ * waits for the others, and the captured stream gets it. Memory used by several captures at once is refused
+ * (::VRAMPOOL_ERROR_CAPTURE), because none can wait for another. Blocks that another stream used (record_stream) are reused
+ * once its work is complete, not within its capture.
  *
- * Graphs may share a private pool: each begin counts one use of it, and each release ends one. C cannot express PyTorch's
- * checkpoints of pools (graph trees of torch.compile).
+ * Graphs may share a private pool: each begin counts one use of it, and each release ends one.
  *
  * Thread-safe: applies to allocations of all threads.
  */
@@ -1278,8 +1279,8 @@ void vrampool_torch_begin_allocate_to_pool(int device, vrampool_mempool_id id, v
 void vrampool_torch_end_allocate_to_pool(int device, vrampool_mempool_id id);
 
 /**
- * set_release_pool: ends one use of a private pool. With the last use (as many as begins), its idle memory is released to
- * the device's pool, its live memory when it is freed.
+ * set_release_pool: ends one use of a private pool. With the last use (as many as begins), its idle memory is released,
+ * its live memory when it is freed.
  *
  * Thread-safe.
  */
@@ -1310,7 +1311,7 @@ vrampool_status vrampool_torch_pool_use_on_oom(int device, vrampool_mempool_id i
  * Restores an earlier state of a private pool: frees its live blocks, and makes `count` blocks live that it had at these addresses,
  * with their requested bytes and streams.
  *
- * ::VRAMPOOL_ERROR_INVALID_POINTER for an address where the pool has no block; blocks before it are live then.
+ * ::VRAMPOOL_ERROR_INVALID_POINTER for an address where the pool has no free memory; blocks before it are live then.
  *
  * Thread-safe, but no other thread may use blocks of the pool meanwhile.
  */

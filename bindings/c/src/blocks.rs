@@ -43,11 +43,7 @@ impl Held {
 
     /// The stream it was allocated for: the handle may be another stream's on another thread, or later.
     pub(crate) fn stream_id(&self) -> Option<StreamId> {
-        match &self.memory {
-            Memory::Pool(buffer) | Memory::Unordered(buffer) => Some(buffer.stream_id()),
-            Memory::Captured(captured) => Some(captured.stream),
-            Memory::Elsewhere => None,
-        }
+        self.memory.buffer().map(Buffer::stream_id)
     }
 }
 

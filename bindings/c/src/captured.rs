@@ -1,7 +1,7 @@
 //! Private pools: memory of work that is captured into a graph, kept for as long as the graph may run.
 //!
-//! As [`Pool::child`](vrampool::Pool::child), but for several streams, with addresses, and with a filter that
-//! says which requests are the graph's.
+//! Each is a private [child](vrampool::Pool::child) of a tag's pool, with a filter that says which requests are the
+//! graph's.
 
 use crate::failure::Failure;
 use crate::in_flight::{InFlight, Unordered};
@@ -11,11 +11,10 @@ use crate::torch::filter::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use vrampool::Buffer;
 use vrampool::any::AnyDevice;
-use vrampool::backend::StreamId;
+use vrampool::{Buffer, Source, internal};
 
 /// A graph's number, as PyTorch has it.
 pub(crate) type Id = (u64, u64);
@@ -51,48 +50,30 @@ pub(crate) struct Route {
 #[derive(Debug)]
 pub(crate) struct Private {
     pub(crate) id: Id,
-    pub(crate) tagged: Arc<Tagged>,
+    /// The tag that it is of.
+    above: Arc<Tagged>,
+    /// The pool below the tag's; `None` when it is released.
+    own: Mutex<Option<Arc<Tagged>>>,
     home: Arc<Home>,
     /// The captures of its pool, while the pool lives.
     captures: Weak<Captures>,
     /// How often it was begun and not released: graphs that share it.
     uses: AtomicUsize,
-    /// `None` when it is released.
-    kept: Mutex<Option<Kept>>,
-    /// Bytes that it has, live or kept.
-    bytes: AtomicU64,
     /// Where all other memory is used, its idle memory serves other requests.
     is_used_on_oom: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Kept {
-    /// Free, by class and stream.
-    idle: HashMap<(u64, StreamId), Vec<Buffer<AnyDevice>>>,
-    /// Free, but used by other streams of the graph, so it serves no other request of the graph.
-    aside: Vec<Buffer<AnyDevice>>,
-}
-
-/// A live block of a private pool. Dropped, it goes back there.
+/// A live block of a private pool.
 #[derive(Debug)]
 pub(crate) struct Captured {
-    /// As long as its class. `None` only while dropping.
+    /// `None` only while dropping.
     buffer: Option<Buffer<AnyDevice>>,
     home: Arc<Private>,
-    pub(crate) stream: StreamId,
-    pub(crate) requested: u64,
-    /// Another stream used it.
-    pub(crate) is_shared: bool,
 }
 
 impl Captured {
-    pub(crate) fn new(
-        home: &Arc<Private>,
-        buffer: Buffer<AnyDevice>,
-        stream: StreamId,
-        requested: u64,
-    ) -> Self {
-        Self { buffer: Some(buffer), home: Arc::clone(home), stream, requested, is_shared: false }
+    pub(crate) fn new(home: &Arc<Private>, buffer: Buffer<AnyDevice>) -> Self {
+        Self { buffer: Some(buffer), home: Arc::clone(home) }
     }
 
     pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
@@ -109,38 +90,31 @@ impl Captured {
 
     /// Its graphs were released: it is as a block of the pool until it is freed.
     pub(crate) fn is_released(&self) -> bool {
-        self.home.kept.lock().is_none()
+        self.home.own().is_none()
     }
 }
 
 impl Drop for Captured {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        let class = buffer.capacity();
-        let mut kept = self.home.kept.lock();
-        match &mut *kept {
-            Some(kept) if self.is_shared => kept.aside.push(buffer),
-            Some(kept) => kept.idle.entry((class, self.stream)).or_default().push(buffer),
-            None => {
-                drop(kept);
-                self.home.bytes.fetch_sub(class, Ordering::Relaxed);
-                self.home.free_later(buffer);
-            }
+        if self.is_released() {
+            self.home.free_later(buffer);
         }
     }
 }
 
 impl Private {
-    fn new(id: Id, tagged: Arc<Tagged>, home: &Arc<Home>, captures: &Arc<Captures>) -> Self {
-        Self {
-            id,
-            tagged,
-            home: Arc::clone(home),
-            captures: Arc::downgrade(captures),
-            uses: AtomicUsize::new(0),
-            kept: Mutex::new(Some(Kept::default())),
-            bytes: AtomicU64::new(0),
-            is_used_on_oom: AtomicBool::new(false),
+    /// Its pool, unless it is released.
+    pub(crate) fn own(&self) -> Option<Arc<Tagged>> {
+        self.own.lock().clone()
+    }
+
+    /// Its pool, for a request of `bytes` bytes.
+    pub(crate) fn serving(&self, bytes: u64) -> Result<Arc<Tagged>, Failure> {
+        match self.own() {
+            Some(own) if !self.above.is_asleep() => Ok(own),
+            Some(_) => Err(self.above.asleep(bytes)),
+            None => Err(Failure::invalid("id", &format!("the private pool {:?} was released", self.id))),
         }
     }
 
@@ -153,59 +127,6 @@ impl Private {
                 drop(buffer);
             }
         }
-    }
-
-    /// Counts a buffer that was made for it.
-    pub(crate) fn count(&self, buffer: &Buffer<AnyDevice>) {
-        self.bytes.fetch_add(buffer.capacity(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn take_idle(&self, class: u64, stream: StreamId) -> Option<Buffer<AnyDevice>> {
-        self.kept.lock().as_mut()?.idle.get_mut(&(class, stream))?.pop()
-    }
-
-    /// The idle block at an address, and whether other streams of the graph used it.
-    pub(crate) fn take_at(&self, address: u64) -> Option<(Buffer<AnyDevice>, bool)> {
-        let mut kept = self.kept.lock();
-        let kept = kept.as_mut()?;
-        let is_there = |buffer: &Buffer<AnyDevice>| buffer.address() == Some(address);
-        let take = |(is_shared, list): (bool, &mut Vec<Buffer<AnyDevice>>)| {
-            let place = list.iter().position(is_there)?;
-            Some((list.swap_remove(place), is_shared))
-        };
-        let lists = kept.idle.values_mut().map(|list| (false, list)).chain([(true, &mut kept.aside)]);
-        lists.into_iter().find_map(take)
-    }
-
-    /// Looks at all that is free.
-    pub(crate) fn each_kept(&self, look: impl FnMut(&Buffer<AnyDevice>)) {
-        let kept = self.kept.lock();
-        kept.iter().flat_map(|kept| kept.idle.values().flatten().chain(&kept.aside)).for_each(look);
-    }
-
-    /// Takes what is idle and may serve other requests where memory is short.
-    fn take_spare(&self) -> Vec<Buffer<AnyDevice>> {
-        // Relaxed: it is set before the memory is short, or the next request sees it.
-        if !self.is_used_on_oom.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        let spare: Vec<_> = self
-            .kept
-            .lock()
-            .iter_mut()
-            .flat_map(|kept| std::mem::take(&mut kept.idle))
-            .flat_map(|(_, list)| list)
-            .collect();
-        self.bytes.fetch_sub(spare.iter().map(Buffer::capacity).sum(), Ordering::Relaxed);
-        spare
-    }
-
-    /// All that is free; what comes back later goes to the pool.
-    fn empty(&self) -> Vec<Buffer<AnyDevice>> {
-        let Some(kept) = self.kept.lock().take() else { return Vec::new() };
-        let freed: Vec<_> = kept.idle.into_values().flatten().chain(kept.aside).collect();
-        self.bytes.fetch_sub(freed.iter().map(Buffer::capacity).sum(), Ordering::Relaxed);
-        freed
     }
 }
 
@@ -225,12 +146,12 @@ impl Captures {
         filter: Option<Filter>,
         tagged: Arc<Tagged>,
         home: &Arc<Home>,
-    ) {
+    ) -> Result<(), Failure> {
         // Now, because creating a stream may wait for the device, which invalidates a capture.
         if let Err(failure) = home.aside() {
             log::warn!("no stream for allocations during a capture: {}", failure.text);
         }
-        let private = self.create(id, tagged, home);
+        let private = self.create(id, tagged, home)?;
         let mut routes = self.routes.lock();
         let complete = match routes.is_empty() {
             // The graph may run on any stream: no work of before may use what is idle.
@@ -242,23 +163,43 @@ impl Captures {
         ROUTES.fetch_add(1, Ordering::Release);
         drop(routes);
         drop(complete);
+        Ok(())
     }
 
     /// The private pool of this number, made if there is none, with one more use.
-    pub(crate) fn create(self: &Arc<Self>, id: Id, tagged: Arc<Tagged>, home: &Arc<Home>) -> Arc<Private> {
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        id: Id,
+        above: Arc<Tagged>,
+        home: &Arc<Home>,
+    ) -> Result<Arc<Private>, Failure> {
         let mut known = self.private.lock();
-        let private = known.entry(id).or_insert_with(|| Arc::new(Private::new(id, tagged, home, self)));
+        let private = match known.entry(id) {
+            Entry::Occupied(private) => Arc::clone(private.get()),
+            Entry::Vacant(place) => {
+                let name = format!("{}/graph {}.{}", above.pool.name(), id.0, id.1);
+                let child = || above.pool.child(name.clone()).private(true);
+                // Without addresses for an arena it keeps blocks as they are.
+                let pool = child().build().or_else(|_| child().source(Source::Direct).build())?;
+                let own = Mutex::new(Some(Arc::new(Tagged::new(&above.tag, pool))));
+                let (home, captures) = (Arc::clone(home), Arc::downgrade(self));
+                let (uses, is_used_on_oom) = (AtomicUsize::new(0), AtomicBool::new(false));
+                let private = Private { id, above, own, home, captures, uses, is_used_on_oom };
+                Arc::clone(place.insert(Arc::new(private)))
+            }
+        };
         // Relaxed, here and where it is released: the lock orders them.
         private.uses.fetch_add(1, Ordering::Relaxed);
-        Arc::clone(private)
+        Ok(private)
     }
 
     pub(crate) fn private(&self, id: Id) -> Option<Arc<Private>> {
         self.private.lock().get(&id).cloned()
     }
 
-    pub(crate) fn all_private(&self) -> Vec<Arc<Private>> {
-        self.private.lock().values().cloned().collect()
+    /// The pools of all private pools, with their numbers.
+    pub(crate) fn all_own(&self) -> Vec<(Id, Arc<Tagged>)> {
+        self.private.lock().values().filter_map(|private| Some((private.id, private.own()?))).collect()
     }
 
     /// How often a private pool is used.
@@ -278,10 +219,22 @@ impl Captures {
 
     /// Releases idle memory of private pools that others may use, as [`reclaim`](Self::reclaim) does.
     pub(crate) fn spare(&self, home: &Home) -> u64 {
-        for private in self.all_private() {
-            self.in_flight.lock().of_graphs.extend(private.take_spare());
+        // Relaxed: it is set before the memory is short, or the next request sees it.
+        let is_spare = |private: &&Arc<Private>| private.is_used_on_oom.load(Ordering::Relaxed);
+        let private = self.private.lock();
+        let spare: Vec<_> = private.values().filter(is_spare).filter_map(|private| private.own()).collect();
+        drop(private);
+        if spare.is_empty() {
+            return self.reclaim(home);
         }
-        self.reclaim(home)
+        let routes = self.routes.lock();
+        // Graphs may use it, whose launches are not known.
+        if !routes.is_empty() || home.drain().is_err() {
+            return 0;
+        }
+        drop(routes);
+        let released: u64 = spare.iter().map(|own| internal::release_private(&own.pool)).sum();
+        released + self.reclaim(home)
     }
 
     /// Ends the newest route of this number, if there is one.
@@ -306,7 +259,7 @@ impl Captures {
         }
         let private = private.remove();
         drop(known);
-        self.in_flight.lock().of_graphs.extend(private.empty());
+        self.in_flight.lock().released.extend(private.own.lock().take());
         self.reclaim(home);
         true
     }
@@ -314,7 +267,7 @@ impl Captures {
     pub(crate) fn release_all(&self, home: &Home) {
         let all: Vec<_> = self.private.lock().drain().collect();
         for (_, private) in all {
-            self.in_flight.lock().of_graphs.extend(private.empty());
+            self.in_flight.lock().released.extend(private.own.lock().take());
         }
         // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the
         // order of its stream.
@@ -344,7 +297,7 @@ impl Captures {
             }
             self.drain(home)
         };
-        complete.all().map(Buffer::capacity).sum()
+        complete.bytes()
     }
 
     /// Waits for the device. Returns what is complete then: all or, where it fails, nothing.
@@ -362,9 +315,8 @@ impl Captures {
 
     /// Bytes of private pools, and of released ones that are not freed yet.
     pub(crate) fn bytes(&self) -> u64 {
-        let private: u64 =
-            self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
-        private + self.in_flight.lock().of_graphs.iter().map(Buffer::capacity).sum::<u64>()
+        let private: u64 = self.all_own().iter().map(|(_, own)| own.held_bytes()).sum();
+        private + self.in_flight.lock().of_graphs_bytes()
     }
 }
 
@@ -391,7 +343,7 @@ mod tests {
     fn routes_of_a_pool_end_with_it() {
         let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
         let pool = CPool::new(0, options).expect("a pool");
-        pool.begin_private((0, 8), None);
+        pool.begin_private((0, 8), None).expect("a pool");
         assert!(are_any_routes());
         drop(pool);
         // Another test of the process may have one for a moment.

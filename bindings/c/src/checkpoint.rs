@@ -8,6 +8,7 @@ use crate::pool::CPool;
 use crate::scopes;
 use crate::streams::{self, Named};
 use std::sync::Arc;
+use vrampool::internal;
 
 /// A block as it was live in a private pool.
 #[derive(Debug, Clone, Copy)]
@@ -20,9 +21,9 @@ pub(crate) struct Wanted {
 
 impl CPool {
     /// Makes a private pool without requests, or counts one more use of it.
-    pub(crate) fn create_private(&self, id: Id) {
+    pub(crate) fn create_private(&self, id: Id) -> Result<(), Failure> {
         let tagged = scopes::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
-        self.captures.create(id, tagged, &self.home);
+        self.captures.create(id, tagged, &self.home).map(drop)
     }
 
     /// Frees the live blocks of a private pool, and makes these live, which it has.
@@ -37,12 +38,12 @@ impl CPool {
             blocks::remove(address, |_| Ok(()))?.free();
         }
         for &Wanted { address, requested, stream } in wanted {
-            let epoch = streams::epoch();
-            let named = self.home.with_stream(stream, |of| Ok(Named::new(stream, of, epoch)))?;
-            let (buffer, is_shared) = private.take_at(address).ok_or_else(|| not_kept(address))?;
-            let mut captured = Captured::new(private, buffer, named.id, requested);
-            captured.is_shared = is_shared;
-            self.note(address, named, Memory::Captured(Box::new(captured)))?;
+            let (own, epoch) = (private.serving(requested)?, streams::epoch());
+            let (buffer, named) = self.home.with_stream(stream, |of| {
+                let buffer = internal::allocate_at(&own.pool, address, requested, of)?;
+                Ok((buffer.ok_or_else(|| not_kept(address))?, Named::new(stream, of, epoch)))
+            })?;
+            self.note(address, named, Memory::Captured(Box::new(Captured::new(private, buffer))))?;
         }
         Ok(())
     }
@@ -51,7 +52,7 @@ impl CPool {
 #[cold]
 fn not_kept(address: u64) -> Failure {
     let text = format!(
-        "the private pool has no block at {address:#x}, which was live in the state that is restored"
+        "the private pool has no free memory at {address:#x}, which was live in the state that is restored"
     );
     Failure::new(Status::INVALID_POINTER, text)
 }

@@ -4,8 +4,10 @@ use crate::boundary::Versioned;
 use crate::in_flight::Unordered;
 use crate::options::UNLIMITED;
 use crate::pool::CPool;
+use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::mem::offset_of;
+use std::sync::Arc;
 use vrampool::PoolStats;
 use vrampool::figures::{Figure, FigureKind, FigureValue, Group};
 use vrampool_sleep::SleepArena;
@@ -55,8 +57,8 @@ stats! {
 pub const OWN: [(&str, &str); 3] = [
     (
         "private_bytes",
-        "Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released private pools \
-         that wait for the device. Part of the live bytes.",
+        "Bytes in private pools of CUDA graphs, live or kept for their graphs, of virtual memory whole pages, and \
+         bytes of released private pools that wait for the device.",
     ),
     ("asleep_bytes", "Bytes of live blocks that are asleep."),
     ("backup_bytes", "Bytes of host memory that keep contents of sleeping blocks."),
@@ -119,7 +121,8 @@ fn without_live(stats: &mut PoolStats, free: &Unordered) {
 impl CPool {
     /// Of each tag, by name.
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
-        let of = |tagged: &crate::tags::Tagged| {
+        let graphs = self.captures.all_own();
+        let of_pool = |tagged: &Tagged| {
             let mut full = tagged.pool.own_stats();
             full.caps.limit_bytes = self.main.pool.limit();
             without_live(&mut full, &self.captures.unordered(tagged.pool.name()));
@@ -128,9 +131,15 @@ impl CPool {
                 stats.asleep_bytes = stats.live_bytes;
             }
             stats.backup_bytes = tagged.arena.as_ref().map_or(0, SleepArena::backup_bytes);
-            (tagged.tag.clone(), full, stats)
+            (full, stats)
         };
-        self.tags().iter().map(|tagged| of(tagged)).collect()
+        let of = |tagged: &Arc<Tagged>| {
+            let (full, stats) = of_pool(tagged);
+            let graphs = graphs.iter().filter(|(_, own)| own.tag == tagged.tag);
+            let sum = graphs.fold(stats, |sum, (_, own)| sum.and(of_pool(own).1));
+            (tagged.tag.clone(), full, sum)
+        };
+        self.tags().iter().map(of).collect()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -138,9 +147,16 @@ impl CPool {
     }
 
     fn sum(&self, tags: &[(Box<str>, PoolStats, Stats)]) -> Stats {
-        let of = tags.iter().map(|(_, _, stats)| *stats);
-        let sum = of.reduce(Stats::and).unwrap_or_default();
-        Stats { limit_bytes: self.limit(), private_bytes: self.captures.bytes(), ..sum }
+        let mut full = self.main.pool.stats();
+        self.tags().iter().for_each(|of| without_live(&mut full, &self.captures.unordered(of.pool.name())));
+        let sum = |of: fn(&Stats) -> u64| tags.iter().map(|(_, _, stats)| of(stats)).sum();
+        Stats {
+            limit_bytes: self.limit(),
+            private_bytes: self.captures.bytes(),
+            asleep_bytes: sum(|of| of.asleep_bytes),
+            backup_bytes: sum(|of| of.backup_bytes),
+            ..Stats::of(&full)
+        }
     }
 
     pub(crate) fn stats_json(&self) -> Value {

@@ -1,11 +1,15 @@
 //! Memory that was freed, and that device work may still use.
 
+use crate::tags::Tagged;
+use std::sync::Arc;
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    /// Of released graphs, whose last work may be pending.
+    /// Released private pools, whose graphs' last work may be pending.
+    pub(crate) released: Vec<Arc<Tagged>>,
+    /// Their blocks that were freed later.
     pub(crate) of_graphs: Vec<Buffer<AnyDevice>>,
     /// Of no graph; not all streams that use it are known.
     pub(crate) unordered: Vec<Buffer<AnyDevice>>,
@@ -25,16 +29,23 @@ impl InFlight {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.of_graphs.len() + self.unordered.len()
+        self.released.len() + self.of_graphs.len() + self.unordered.len()
     }
 
     pub(crate) fn add(&mut self, mut other: Self) {
+        self.released.append(&mut other.released);
         self.of_graphs.append(&mut other.of_graphs);
         self.unordered.append(&mut other.unordered);
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Buffer<AnyDevice>> {
-        self.of_graphs.iter().chain(&self.unordered)
+    /// Bytes of released private pools.
+    pub(crate) fn of_graphs_bytes(&self) -> u64 {
+        let pools: u64 = self.released.iter().map(|own| own.held_bytes()).sum();
+        pools + self.of_graphs.iter().map(Buffer::capacity).sum::<u64>()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.of_graphs_bytes() + self.unordered.iter().map(Buffer::capacity).sum::<u64>()
     }
 
     /// What is of no graph, of a pool by its name.

@@ -35,10 +35,9 @@ impl Memory {
     /// Bytes that were asked for.
     pub(crate) fn requested(&self) -> u64 {
         match self {
-            Self::Pool(buffer) | Self::Unordered(buffer) => buffer.len(),
-            Self::Captured(captured) => captured.requested,
             // No request's.
             Self::Elsewhere => u64::MAX,
+            memory => memory.buffer().map_or(u64::MAX, Buffer::len),
         }
     }
 }

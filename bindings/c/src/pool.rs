@@ -134,63 +134,57 @@ impl CPool {
         bytes: u64,
         raw: usize,
     ) -> Result<u64, Failure> {
-        let pool = &private.tagged.pool;
-        let class = pool.class_of(bytes).unwrap_or(bytes);
-        let epoch = streams::epoch();
+        let (own, epoch) = (private.serving(bytes)?, streams::epoch());
         let (buffer, named) = self.home.with_stream(raw, |stream| {
-            let named = Named::new(raw, stream, epoch);
-            if !private.tagged.is_asleep()
-                && let Some(buffer) = private.take_idle(class, named.id)
-            {
-                return Ok((buffer, named));
-            }
-            let buffer = match pool.allocate(class, stream) {
+            let buffer = match own.pool.allocate(bytes, stream) {
                 Ok(buffer) => buffer,
-                Err(Error::Capture { .. }) => self.allocate_for_captured(&private.tagged, class, stream)?,
-                Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
+                Err(Error::Capture { .. }) => self.allocate_for_captured(&own, bytes, stream)?,
+                Err(error) => self.allocate_again(&own, bytes, stream, error)?,
             };
-            private.count(&buffer);
-            Ok((buffer, named))
+            Ok((buffer, Named::new(raw, stream, epoch)))
         })?;
         let address = buffer.address().unwrap_or(0);
-        let captured = Captured::new(private, buffer, named.id, bytes);
-        self.note(address, named, Memory::Captured(Box::new(captured)))
+        self.note(address, named, Memory::Captured(Box::new(Captured::new(private, buffer))))
     }
 
     /// A block for a stream that must not be asked for what it takes.
     fn allocate_for_captured(
         &self,
         tagged: &Tagged,
-        class: u64,
+        bytes: u64,
         stream: &AnyStream,
     ) -> Result<Buffer<AnyDevice>, Failure> {
-        match self.allocate_aside(tagged, class) {
+        match self.allocate_aside(tagged, bytes) {
             Err(failure) if failure.status == Status::CAPTURE => {
                 // What is free was used by the captured stream and by others: it serves no other stream now, and it
                 // can once the host has waited for them.
                 tagged.pool.synchronize_freed(stream)?;
-                Ok(tagged.pool.allocate(class, stream)?)
+                Ok(tagged.pool.allocate(bytes, stream)?)
             }
-            aside => aside,
+            Err(failure) => Err(failure),
+            Ok(mut buffer) => {
+                internal::adopt(&mut buffer, stream)?;
+                Ok(buffer)
+            }
         }
     }
 
     /// A block for it on a stream that is not captured, whose part in it is over
     /// when this returns. What the graph does with the block later is behind that, whenever it is launched.
-    fn allocate_aside(&self, tagged: &Tagged, class: u64) -> Result<Buffer<AnyDevice>, Failure> {
+    fn allocate_aside(&self, tagged: &Tagged, bytes: u64) -> Result<Buffer<AnyDevice>, Failure> {
         let aside = self.home.aside()?;
-        let buffer = match tagged.pool.allocate(class, aside) {
+        let buffer = match tagged.pool.allocate(bytes, aside) {
             Ok(buffer) => buffer,
-            Err(error) => self.allocate_again(tagged, class, aside, error)?,
+            Err(error) => self.allocate_again(tagged, bytes, aside, error)?,
         };
         self.home.device.synchronize(aside)?;
         Ok(buffer)
     }
 
     /// Requests that the filter accepts go to the private pool of this number from now on.
-    pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
+    pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) -> Result<(), Failure> {
         let tagged = scopes::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
-        self.captures.begin(id, filter, tagged, &self.home);
+        self.captures.begin(id, filter, tagged, &self.home)
     }
 
     /// Notes a block where it is found again. Answers its address.
@@ -230,6 +224,13 @@ impl CPool {
     /// All tags, by name.
     pub(crate) fn tags(&self) -> Vec<Arc<Tagged>> {
         self.tags.read().values().cloned().collect()
+    }
+
+    /// All tags, and the private pools of graphs.
+    pub(crate) fn tags_and_graphs(&self) -> Vec<Arc<Tagged>> {
+        let mut all = self.tags();
+        all.extend(self.captures.all_own().into_iter().map(|(_, own)| own));
+        all
     }
 
     pub(crate) fn tagged(&self, tag: &str) -> Option<Arc<Tagged>> {
@@ -322,7 +323,7 @@ mod tests {
             done.store(true, Ordering::Release);
         };
         stream.launch([], [], work).expect("launched");
-        pool.begin_private((0, 7), None);
+        pool.begin_private((0, 7), None).expect("a pool");
         assert!(is_done.load(Ordering::Acquire));
         assert!(pool.captures.end((0, 7), &pool.home));
         drop(stream);

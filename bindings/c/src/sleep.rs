@@ -77,7 +77,7 @@ impl CPool {
         self.check(named)?;
         self.captures.reclaim(&self.home);
         let chosen = |tagged: Arc<Tagged>| policy(&tagged.tag).map(|offload| (tagged, offload));
-        let chosen: Vec<_> = self.tags().into_iter().filter_map(chosen).collect();
+        let chosen: Vec<_> = self.tags_and_graphs().into_iter().filter_map(chosen).collect();
         let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));
         let slept = sleep_all(arenas, Duration::ZERO, on_progress);
         self.sleep_counts.lock().count_sleep(&slept);
@@ -91,7 +91,7 @@ impl CPool {
         self.check(tags.unwrap_or_default())?;
         let chosen = tags.map_or(Wake::All, Wake::Tags);
         let asleep = |tagged: &Arc<Tagged>| tagged.is_asleep() && chosen.wakes(&tagged.tag);
-        let asleep: Vec<_> = self.tags().into_iter().filter(asleep).collect();
+        let asleep: Vec<_> = self.tags_and_graphs().into_iter().filter(asleep).collect();
         let wake = || wake_all(asleep.iter().filter_map(|tagged| tagged.arena.as_ref()), on_progress);
         let woken = match wake() {
             Err(error) if error.is_out_of_memory() => {

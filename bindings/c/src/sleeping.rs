@@ -37,7 +37,7 @@ impl Owner for Sleeping {
     }
 
     fn figures(&self) -> OwnerFigures {
-        let tags = self.0.tags();
+        let tags = self.0.tags_and_graphs();
         let arenas = tags.iter().filter_map(|tagged| Some((&*tagged.tag, tagged.arena.as_ref()?)));
         figures_of(arenas, &self.0.sleep_counts.lock())
     }

@@ -109,9 +109,7 @@ impl Live {
             "address": self.at, "bytes": bytes, "requested": self.requested.min(bytes), "stream": self.stream,
             "state": self.state, "block": self.at,
         });
-        if let Some((first, second)) = self.pool {
-            listed["private_pool"] = json!([first, second]);
-        }
+        note_private(&mut listed, self.pool);
         listed
     }
 
@@ -168,22 +166,20 @@ impl CPool {
             };
             by_tag.entry(buffer.pool_name().to_owned()).or_default().push(live);
         });
-        for private in self.captures.all_private() {
-            private.each_kept(|buffer| {
-                let (parts, at) = (internal::parts(buffer), buffer.address().unwrap_or(0));
-                let (bytes, pool) = (buffer.capacity(), Some(private.id));
-                let kept = Live { bytes, requested: 0, stream: 0, state: "idle", parts, at, pool };
-                by_tag.entry(buffer.pool_name().to_owned()).or_default().push(kept);
-            });
-        }
         let mut segments = BTreeMap::new();
-        for tagged in self.tags() {
+        let tags = self.tags().into_iter().map(|tagged| (None, tagged));
+        let graphs = self.captures.all_own().into_iter().map(|(id, own)| (Some(id), own));
+        for (id, tagged) in tags.chain(graphs) {
             let live = by_tag.remove(tagged.pool.name()).unwrap_or_default();
             match tagged.pool.arena() {
-                Some(_) => arena_segments(&tagged, &live, &mut segments),
-                None => own_segments(&tagged, &live, &mut segments),
+                Some(arena) if id.is_none() || arena.is_growing() => {
+                    arena_segments(&tagged, id, &live, &mut segments);
+                }
+                _ => own_segments(&tagged, &live, &mut segments),
             }
         }
+        // Of released private pools.
+        by_tag.values().for_each(|live| own_segments(&self.main, live, &mut segments));
         segments
     }
 }
@@ -205,7 +201,7 @@ fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Val
 
 /// The parts of an arena's range that have memory behind them. The memory of a stitched block is listed at the block's
 /// address, and not where its pieces are.
-fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
+fn arena_segments(tagged: &Tagged, id: Option<Id>, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
     let Some((arena, base)) = tagged.pool.arena().and_then(|arena| Some((arena, arena.base()?))) else {
         return;
     };
@@ -233,8 +229,10 @@ fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, V
                         part = Part::new(address + bytes, base, &pending);
                     }
                     (Some(block), _) => part.add(bytes, block.listed(bytes)),
-                    (None, SpanState::Free) => part.add(bytes, free(address, bytes, "free")),
-                    (None, _) => part.add(bytes, free(address, bytes, "idle")),
+                    (None, SpanState::Free) if id.is_none() => {
+                        part.add(bytes, free(address, bytes, "free", id))
+                    }
+                    (None, _) => part.add(bytes, free(address, bytes, "idle", id)),
                 }
             }
             if span.offset + span.bytes > run.end {
@@ -285,8 +283,16 @@ impl<'a> Part<'a> {
     }
 }
 
-fn free(address: u64, bytes: u64, state: &str) -> Value {
-    json!({ "address": address, "bytes": bytes, "requested": 0, "stream": 0, "state": state })
+fn free(address: u64, bytes: u64, state: &str, id: Option<Id>) -> Value {
+    let mut free = json!({ "address": address, "bytes": bytes, "requested": 0, "stream": 0, "state": state });
+    note_private(&mut free, id);
+    free
+}
+
+fn note_private(listed: &mut Value, id: Option<Id>) {
+    if let Some((first, second)) = id {
+        listed["private_pool"] = json!([first, second]);
+    }
 }
 
 fn segment(tagged: &Tagged, address: u64, bytes: u64, kind: &str, blocks: Vec<Value>) -> Value {

@@ -37,12 +37,26 @@ impl Tagged {
     /// The failure of a request of the tag. Of a sleeping one it has the tag's name.
     #[cold]
     pub(crate) fn refusal(&self, error: Error) -> Failure {
-        let Error::Asleep { requested_bytes: bytes, .. } = error else { return error.into() };
+        match error {
+            Error::Asleep { requested_bytes: bytes, .. } => self.asleep(bytes),
+            error => error.into(),
+        }
+    }
+
+    /// The failure of a request of `bytes` bytes while it is asleep.
+    #[cold]
+    pub(crate) fn asleep(&self, bytes: u64) -> Failure {
         let tag = &self.tag;
         Failure::new(
             Status::ASLEEP,
             format!("{bytes} bytes were requested under the tag {tag}, which is asleep; wake it first"),
         )
+    }
+
+    /// Bytes that its pool has, of an arena of its own whole pages.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let pages = self.arena.as_ref().map_or(0, |arena| arena.arena().reserved_bytes());
+        pages.max(self.pool.own_stats().held_bytes)
     }
 
     /// Whether it is asleep, or falls asleep or wakes at this moment.

@@ -144,10 +144,11 @@ fn record(held: &mut Held, stream: usize, record: Record) -> Result<(), Failure>
         }
         match &mut held.memory {
             Memory::Captured(captured) => {
-                captured.is_shared = true;
-                match captured.buffer().filter(|_| captured.is_released()) {
-                    Some(buffer) => Ok(record(buffer, stream)?),
-                    // The graph is waited for as a whole, when it goes.
+                let is_released = captured.is_released();
+                match captured.buffer() {
+                    Some(buffer) if is_released => Ok(record(buffer, stream)?),
+                    // The program orders the graph's work, which is waited for as a whole when the graph goes.
+                    Some(buffer) => Ok(internal::note_use(buffer, stream)?),
                     None => Ok(()),
                 }
             }

@@ -73,6 +73,8 @@ fn a_captured_stream_gets_what_it_freed_beside_another() {
     let options = c"device=cuda:0; limit=32MiB; source=virtual; size_classes=exact:2MiB; cached_class=0";
     on_cuda(options, |driver, pool| {
         let (captured, other) = (stream(pool), stream(pool));
+        let id = MempoolId { first: 0, second: 1 };
+        vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
         let (mine, theirs) = (vrampool_torch_alloc(PART, 0, captured), vrampool_torch_alloc(PART, 0, other));
         driver.fill(theirs, 1, PART, other);
         let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
@@ -80,8 +82,6 @@ fn a_captured_stream_gets_what_it_freed_beside_another() {
         // Little else is free, or can be had.
         let rest = (ALL - stats.reserved_bytes) as usize - PART / 2;
         let rest_block = vrampool_torch_alloc(rest, 0, ptr::null_mut());
-        let id = MempoolId { first: 0, second: 1 };
-        vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
         driver.begin_capture(captured);
         vrampool_torch_free(mine, PART, 0, captured);
         vrampool_torch_free(theirs, PART, 0, other);

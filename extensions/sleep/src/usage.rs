@@ -147,7 +147,7 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
 });
 
 /// Returns the figures of arenas that sleep by tag, for an [`Owner`](vrampool::telemetry::Owner) of another crate. All
-/// tags together are read one by one.
+/// tags together are read one by one. A tag may have several arenas.
 ///
 /// ```
 /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
@@ -169,13 +169,20 @@ pub fn figures_of<'a, B: Backend>(
     arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>)>,
     counts: &SleepCounts,
 ) -> OwnerFigures {
-    let (mut all, mut by_tag) = (SleepUsage::default(), Vec::new());
+    let (mut all, mut by_tag) = (SleepUsage::default(), Vec::<(_, TagUsage)>::new());
     for (tag, arena) in arenas {
         let usage = SleepUsage::of(arena);
         all.merge(&usage);
         let asleep = u64::from(arena.state() != SleepState::Awake);
         let SleepUsage { live_bytes, asleep_bytes, backup_bytes, .. } = usage;
-        by_tag.push((tag, TagUsage { asleep, live_bytes, asleep_bytes, backup_bytes }));
+        let usage = TagUsage { asleep, live_bytes, asleep_bytes, backup_bytes };
+        match by_tag.iter_mut().find(|(known, _)| *known == tag) {
+            Some((_, sum)) => {
+                sum.merge(&usage);
+                sum.asleep = sum.asleep.min(1);
+            }
+            None => by_tag.push((tag, usage)),
+        }
     }
     let mut figures = OwnerFigures::of(&all);
     figures.add("", counts);

@@ -4,7 +4,6 @@
 //! that the first memory found needs, other memory serves: the smallest hole without such a wait; a stitched range;
 //! for an uncaptured stream, new memory or a range stitched of such holes.
 
-use super::ArenaBuffer;
 use super::core::ArenaCore;
 use super::find::Waits;
 use super::hazards::clear::Refused;
@@ -12,19 +11,42 @@ use super::mapping::pages::Budget;
 use super::request::ArenaRequest;
 use super::state::TakenBlock;
 use super::state_lock::StateGuard;
+use super::{ArenaBuffer, DeviceArena};
 use crate::error::{Error, Forbidden};
 use crate::heap::space::Zone;
 use crate::streams::order::{Need, Order};
 use crate::streams::uses::AwaitedUsers;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream, StreamId, logging};
+use vrampool_backend::{Backend, Memory, Stream, StreamId, logging};
 
 /// Most calls of `reclaim` before more memory is mapped: for idle blocks of the pool, and of the thread's magazines.
 const RECLAIMS: u32 = 2;
 
 /// Most searches for memory that a capture allows: one becomes useless only if a capture begins after the search.
 const SEARCHES: u32 = 3;
+
+impl<B: Backend> DeviceArena<B> {
+    /// Allocates a block of `bytes` bytes at an address. Returns `None` if that is not free memory of the range.
+    pub(crate) fn allocate_at(
+        &self,
+        address: u64,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let core = &self.core;
+        core.check_device(stream)?;
+        let mut state = core.attached(bytes, || core.lock_for_request(stream))?;
+        state.uses.ticks.used_by(stream.id());
+        let offset = state.range.address().and_then(|base| address.checked_sub(base));
+        let size = bytes.checked_next_multiple_of(state.engine.alignment());
+        let Some((offset, size)) = offset.zip(size) else { return Ok(None) };
+        let Ok(block) = state.engine.allocate_at(offset, size) else { return Ok(None) };
+        let zone = state.engine.zone_at(offset);
+        let request = ArenaRequest { bytes, alignment: 1, zone, stream, is_captured: false };
+        core.make_buffer(state, TakenBlock::plain(block), &request).map(Some)
+    }
+}
 
 impl<B: Backend> ArenaCore<B> {
     /// Allocates a block. Before a growing arena maps more, `reclaim` may return memory to it, and returns whether it

@@ -262,7 +262,7 @@ impl Block {
         Ok(waits)
     }
 
-    /// Records `stream`, which is not captured, as a user without inserting a wait.
+    /// Records `stream` as a user without inserting a wait.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let BackendPart { extent, uses, .. } = self.part::<B>();
         match extent {

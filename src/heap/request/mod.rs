@@ -1,7 +1,7 @@
 //! The way of a request that no magazine serves, and the requests that wait.
 //!
 //! * `allocate`: finds idle memory, else makes a miss; `beside`: idle memory of other streams, or new memory beside it;
-//!   `observed`: the same, and frees, with hooks;
+//!   `observed`: the same, and frees, with hooks; `at_address`: memory at an address;
 //! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may; `reservation`: bytes
 //!   counted before the source delivers them; `ladder`: what is tried when the source refuses, and the refusal;
 //!   `siblings`: other pools on the device, which release memory then;
@@ -9,6 +9,7 @@
 //!   deadline, which a call of the driver may outlast.
 
 pub(crate) mod allocate;
+mod at_address;
 mod beside;
 pub(crate) mod driver_threads;
 pub(crate) mod in_time;

@@ -107,6 +107,13 @@ impl PoolCore {
     }
 }
 
+impl Borrowed {
+    /// The block, which does not return to its bucket.
+    pub(crate) fn keep(mut self) -> Option<Box<Block>> {
+        self.0.take()
+    }
+}
+
 impl Deref for Borrowed {
     type Target = Block;
 

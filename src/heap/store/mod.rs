@@ -9,7 +9,7 @@ pub(crate) mod buckets;
 pub(crate) mod depot;
 pub(crate) mod depot_lock;
 pub(crate) mod evict;
-mod keep;
+pub(crate) mod keep;
 pub(crate) mod reclaim;
 pub(crate) mod release;
 pub(crate) mod supply;

@@ -42,6 +42,11 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().filter(|arena| self.owns_arena && arena.is_growing())
     }
 
+    /// Sets whether free memory of an arena that no pool above has stays where it is.
+    pub(crate) fn set_private(&self, is_private: bool) {
+        self.arena.iter().filter(|_| !self.is_of_parent).for_each(|arena| arena.set_private(is_private));
+    }
+
     /// Lets the device release memory that it keeps for work.
     pub(crate) fn reclaim(&self) {
         if let Err(error) = self.device.reclaim()
@@ -107,6 +112,7 @@ impl<B: Backend> ErasedSupply for Supply<B> {
     fn end(&self) {
         // It is less.
         let _ends = self.ledger.set_share(0);
+        self.set_private(false);
         if let Some(arena) = self.arena.as_ref().filter(|arena| self.owns_arena && arena.used() > 0) {
             arena.forget_parked();
             if let Err(error) = arena.release(0) {

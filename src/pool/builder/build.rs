@@ -30,13 +30,16 @@ impl<B: Backend> PoolBuilder<B> {
                 (settings.max_cached_bytes, settings.budget) = (None, None);
             }
         }
+        let source = self.resolved_source()?;
         let is_private = self.setting(|of| of.private) == Some(true);
         if is_private {
             let of = &mut self.given;
             (of.max_cached_bytes, of.max_buffers_per_bucket) = (Some(Amount::Unlimited), Some(None));
-            (of.cached_class, of.magazine_bytes) = (Some(Amount::Unlimited), Some(Amount::Bytes(0)));
+            of.magazine_bytes = Some(Amount::Bytes(0));
+            // An arena cuts and joins what is free, and keeps it.
+            of.cached_class =
+                Some(if source == Source::Virtual { Amount::Bytes(0) } else { Amount::Unlimited });
         }
-        let source = self.resolved_source()?;
         if self.arena.is_some() {
             self.given.source = Some(source);
         }
@@ -170,6 +173,7 @@ impl<B: Backend> PoolBuilder<B> {
                 "the arena serves, or served, another pool, and an arena serves only one; build one for this pool",
             )
         })?;
+        core.supply::<B>().set_private(is_private);
         arena.iter().filter(|_| !is_of_parent).for_each(DeviceArena::restart_reserved_peak);
         let pool = Pool::of_core(core, effective, settings);
         if share > 0 {

@@ -224,10 +224,7 @@ pub(crate) fn limit_to(fraction: f64, device: c_int) -> Result<(), Failure> {
 }
 
 pub(crate) fn begin(device: c_int, id: Id, filter: Option<Filter>) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| {
-        pool.begin_private(id, filter);
-        Ok(())
-    })
+    registry::with(pool(device)?, |pool| pool.begin_private(id, filter))
 }
 
 pub(crate) fn end(device: c_int, id: Id) -> Result<(), Failure> {
@@ -248,10 +245,7 @@ fn no_private(id: Id) -> Failure {
 
 /// Makes a private pool without requests, or counts one more use of it.
 pub(crate) fn create(device: c_int, id: Id) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| {
-        pool.create_private(id);
-        Ok(())
-    })
+    registry::with(pool(device)?, |pool| pool.create_private(id))
 }
 
 /// How often a private pool is used; 0 where there is none.

@@ -129,8 +129,8 @@ class PoolStats(NamedTuple):
         allocation_within_100s: Number of longer times, of at most 100 s.
         allocation_longer: Number of times of more than 100 s.
         allocation_nanoseconds: The sum of all times.
-        private_bytes: Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released
-            private pools that wait for the device. Part of the live bytes.
+        private_bytes: Bytes in private pools of CUDA graphs, live or kept for their graphs, of virtual memory whole
+            pages, and bytes of released private pools that wait for the device.
         asleep_bytes: Bytes of live blocks that are asleep.
         backup_bytes: Bytes of host memory that keep contents of sleeping blocks.
     """

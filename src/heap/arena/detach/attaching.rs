@@ -235,8 +235,9 @@ impl<B: Backend> State<B> {
         share: &Share,
     ) -> Result<Vec<usize>, Error> {
         let (mut new, mut needed) = (Vec::new(), 0);
+        let is_private = self.backing.as_ref().is_some_and(|backing| backing.is_private);
         for (index, DetachedPiece { extent, physical }) in change.pieces.iter().enumerate() {
-            match (is_needed(&change.live, *extent), physical) {
+            match (is_private || is_needed(&change.live, *extent), physical) {
                 (false, None) => {
                     gaps.push(self.engine.hold_at(extent.start, extent.bytes)?);
                     continue;

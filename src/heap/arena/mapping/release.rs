@@ -121,6 +121,13 @@ impl<B: Backend> DeviceArena<B> {
         backing.limit = limit;
         Ok(())
     }
+
+    /// Sets whether free memory of a growing arena stays mapped at its addresses, because graphs may use it.
+    pub(crate) fn set_private(&self, is_private: bool) {
+        if let Some(backing) = &mut self.core.state.lock().backing {
+            backing.is_private = is_private;
+        }
+    }
 }
 
 impl<B: Backend> ArenaCore<B> {
@@ -305,7 +312,8 @@ impl<B: Backend> State<B> {
     /// Pieces of parts of the range that are entirely free, and for which `may_go` holds, the last ones first, as
     /// far as more than `spare_bytes` above the live bytes are mapped.
     fn surplus(&self, parts: &[Zone], spare_bytes: u64, may_go: impl Fn(Extent) -> bool) -> Vec<Extent> {
-        let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
+        let backing = self.backing.as_ref().filter(|backing| !parts.is_empty() && !backing.is_private);
+        let Some(backing) = backing else { return Vec::new() };
         let unreleased: u64 = backing.unreleased.iter().map(|(extent, _)| extent.bytes).sum();
         let needed = self.engine.used().saturating_add(spare_bytes).saturating_add(unreleased);
         let mut surplus = backing.mapped.saturating_sub(needed);

@@ -64,6 +64,8 @@ pub(crate) struct Backing<B: Backend> {
     pub(super) search: Search,
     /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
     pub(crate) decays: bool,
+    /// Whether graphs may use the free memory at its addresses: all pieces stay mapped there, and none is stitched.
+    pub(crate) is_private: bool,
 }
 
 impl<B: Backend> Backing<B> {
@@ -99,6 +101,7 @@ impl<B: Backend> Backing<B> {
             ages: 0,
             search: Search::default(),
             decays: false,
+            is_private: false,
         }
     }
 

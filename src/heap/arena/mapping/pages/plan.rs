@@ -75,7 +75,7 @@ impl Growth {
 impl<B: Backend> Backing<B> {
     /// Whether requests of `bytes` may get a stitched range before the limit is reached.
     pub(crate) fn stitches(&self, bytes: u64) -> bool {
-        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
+        !self.is_private && bytes >= STITCHED_FROM.saturating_mul(self.granularity)
     }
 
     /// Plans the memory for a request of `bytes`, a multiple of the arena's alignment, that no mapped memory
@@ -89,7 +89,7 @@ impl<B: Backend> Backing<B> {
     ) -> Option<Growth> {
         let room = self.room(budget);
         let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
-        let may_stitch = zone == Zone::Dynamic && alignment <= engine.alignment();
+        let may_stitch = !self.is_private && zone == Zone::Dynamic && alignment <= engine.alignment();
         let holes = |least, of_both| Holes::in_arena(engine, least, of_both);
         if plain.bytes > room || !self.has_addresses(zone, plain) {
             return may_stitch.then(|| self.plan_around(engine, bytes, budget, holes))?;
@@ -172,6 +172,9 @@ impl<B: Backend> Backing<B> {
         budget: Budget,
         holes: impl Fn(u64, bool) -> Holes,
     ) -> Option<Growth> {
+        if self.is_private {
+            return None;
+        }
         let room = self.room(budget);
         // Parts below a granule are not worth a piece of a range. Memory that small requests left free is for small
         // requests. Both serve if nothing else does.

@@ -42,9 +42,9 @@ impl<B: Backend> Backing<B> {
         self.limit.min(self.total).min(quota).max(self.granularity)
     }
 
-    /// Whether the second part has addresses for the capacity.
+    /// Whether the second part has addresses for the capacity, or its free memory has to stay where it is.
     pub(crate) fn is_wide(&self) -> bool {
-        self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
+        self.is_private || self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
     }
 
     /// The bound on stitched ranges, including retiring ones.

@@ -1,0 +1,219 @@
+//! A private child over virtual memory: a twin knows which bytes are live and which were ever mapped. Whatever happens
+//! beside, mapped memory stays at its addresses, no live bytes are served again, and memory at an address is served if
+//! it is free.
+
+use crate::KIB;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vrampool::arena::DeviceArena;
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, BackendError, Buffer, Pool, Source, internal};
+use vrampool_test_support::{close_gate, streams};
+
+const PAGE: u64 = 64 * KIB;
+const CALLS: [Call; 4] = [Call::CreatePhysical, Call::Map, Call::Unmap, Call::Record];
+
+struct Scene {
+    device: HostDevice,
+    pool: Pool<HostDevice>,
+    child: Pool<HostDevice>,
+    live: BTreeMap<u64, (Buffer<HostDevice>, u8)>,
+    /// Runs of mapped addresses.
+    mapped: Vec<(u64, u64)>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+        let builder = Pool::builder(&device).source(Source::Virtual).limit(256 * PAGE);
+        let pool = builder.build().expect("a pool");
+        let child = pool.child("graph").private(true).build().expect("a pool");
+        Self { device, pool, child, live: BTreeMap::new(), mapped: Vec::new() }
+    }
+
+    fn arena(&self) -> &DeviceArena<HostDevice> {
+        self.child.arena().expect("it is virtual")
+    }
+
+    fn is_free(&self, start: u64, end: u64) -> bool {
+        let before = self.live.range(..end).next_back();
+        self.mapped.iter().any(|run| run.0 <= start && end <= run.1)
+            && before.is_none_or(|(at, (buffer, _))| at + buffer.capacity() <= start)
+    }
+
+    /// Notes a block that was served, and writes to it.
+    fn add(&mut self, mut buffer: Buffer<HostDevice>, value: u8, stream: &<HostDevice as Backend>::Stream) {
+        self.look();
+        let start = buffer.address().expect("the host has addresses");
+        assert!(self.is_free(start, start + buffer.capacity()), "it is live, or not mapped");
+        buffer.fill(value, stream).expect("its memory");
+        self.live.insert(start, (buffer, value));
+    }
+
+    /// What is mapped stays.
+    fn look(&mut self) {
+        let base = self.arena().base().expect("the host has addresses");
+        let now: Vec<_> =
+            self.arena().mapped().iter().map(|run| (base + run.start, base + run.end)).collect();
+        for run in &self.mapped {
+            assert!(
+                now.iter().any(|of| of.0 <= run.0 && run.1 <= of.1),
+                "{run:x?} is mapped no more: {now:x?}"
+            );
+        }
+        self.mapped = now;
+    }
+
+    fn take(&mut self, which: usize, stream: &<HostDevice as Backend>::Stream) {
+        let Some(&at) = self.live.keys().nth(which % self.live.len().max(1)) else { return };
+        let Some((buffer, value)) = self.live.remove(&at) else { return };
+        let mut read = vec![0; buffer.len().min(16) as usize];
+        buffer.read(&mut read, stream).expect("its memory");
+        assert!(read.iter().all(|&byte| byte == value));
+    }
+}
+
+fn run(mut seed: u64, steps: usize) -> [u64; 3] {
+    let mut next = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 33
+    };
+    let mut scene = Scene::new();
+    let streams: [_; 2] = streams(&scene.device);
+    let (mut known, mut beside, mut served) = (Vec::new(), Vec::new(), [0; 3]);
+    for step in 0..steps {
+        let (stream, which, value) = (&streams[next() as usize % 2], next() as usize, step as u8);
+        let bytes = 1 + match next() % 4 {
+            0 => next() % 2000,
+            1 => next() % (20 * KIB),
+            _ => next() % (6 * PAGE),
+        };
+        let is_faulty = next() % 16 == 0;
+        if is_faulty {
+            let refused = BackendError::out_of_memory(1, None);
+            scene.device.faults().fail_all(CALLS[which % 4], refused);
+        }
+        match next() % 16 {
+            0..=4 => match scene.child.allocate(bytes, stream) {
+                Ok(buffer) => {
+                    scene.device.faults().clear();
+                    known.push((buffer.address().expect("the host has addresses"), bytes));
+                    scene.add(buffer, value, stream);
+                    served[0] += 1;
+                }
+                Err(error) => assert!(is_faulty || error.is_out_of_memory(), "{error}"),
+            },
+            5..=8 => {
+                scene.device.faults().clear();
+                scene.take(which, stream);
+            }
+            9..=10 => {
+                scene.device.faults().clear();
+                let (mut at, of) = known.get(which % known.len().max(1)).copied().unwrap_or((0, 1));
+                at += [0, 0, 0, 256, 512 * KIB, 1][next() as usize % 6];
+                let class = scene.child.class_of(of).expect("a class");
+                scene.look();
+                let is_free = at % 256 == 0 && scene.is_free(at, at + class);
+                let buffer = internal::allocate_at(&scene.child, at, of, stream);
+                if let Err(error) = &buffer {
+                    assert!(error.is_out_of_memory() && is_free, "{error}");
+                    continue;
+                }
+                let buffer = buffer.expect("the limit has room");
+                assert_eq!(buffer.is_some(), is_free, "{of} bytes at {at:#x}");
+                if let Some(buffer) = buffer {
+                    assert_eq!((buffer.address(), buffer.capacity()), (Some(at), class));
+                    scene.add(buffer, value, stream);
+                    served[1] += 1;
+                }
+            }
+            // An earlier state returns: all is freed, and what was live then is live at its addresses.
+            11 if next() % 4 == 0 => {
+                scene.device.faults().clear();
+                scene.pool.set_limit(256 * PAGE).expect("no share");
+                let state: Vec<_> = scene.live.iter().map(|(&at, (buffer, _))| (at, buffer.len())).collect();
+                while !scene.live.is_empty() {
+                    scene.take(0, stream);
+                }
+                let others: Vec<_> = (0..which % 8).map(|_| scene.child.allocate(bytes, stream)).collect();
+                drop(others);
+                for (at, bytes) in state {
+                    let buffer = internal::allocate_at(&scene.child, at, bytes, stream).expect("no fault");
+                    scene.add(buffer.expect("it is free"), value, stream);
+                    served[2] += 1;
+                }
+            }
+            // Whatever asks for memory gets none of it.
+            11 => drop(scene.pool.trim_to(which as u64 % 4 * PAGE)),
+            12 => scene.pool.set_limit((which as u64 % 256 + 1) * PAGE).expect("no share"),
+            13 => scene.pool.set_limit(256 * PAGE).expect("no share"),
+            14 if next() % 4 == 0 && !is_faulty => {
+                let detaching = scene.arena().detach(Duration::ZERO).expect("no region").expect("attached");
+                // The host keeps no contents.
+                let contents: Vec<_> = detaching.live().to_vec();
+                drop(detaching);
+                assert!(contents.len() <= scene.live.len());
+            }
+            14 => beside.extend(scene.pool.allocate(bytes, stream)),
+            _ => beside.clear(),
+        }
+        scene.device.faults().clear();
+        scene.look();
+    }
+    scene.live.clear();
+    streams.iter().for_each(|stream| scene.device.synchronize(stream).expect("no fault"));
+    assert_eq!((scene.child.stats().live_bytes, scene.device.races()), (0, 0));
+    let Scene { device, pool, child, .. } = scene;
+    drop((child, beside, pool));
+    let info = device.memory_info().expect("figures");
+    assert_eq!(info.free_bytes, info.total_bytes, "its end releases it");
+    served
+}
+
+#[test]
+fn a_private_child_and_its_twin_agree() {
+    let mut served = [0; 3];
+    for seed in 0..4 {
+        let more = run(seed, 4000);
+        served.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+    }
+    assert!(served.iter().all(|&count| count > 150), "{served:?}");
+}
+
+/// A sleep and a wake leave free memory where it was, because graphs may use it.
+#[test]
+fn what_a_private_child_has_free_is_mapped_again_after_a_sleep() {
+    let mut scene = Scene::new();
+    let [stream] = streams(&scene.device);
+    let live = scene.child.allocate(3 * PAGE, &stream).expect("memory");
+    drop(scene.child.allocate(9 * PAGE, &stream).expect("memory"));
+    scene.look();
+    let unmapped = scene.arena().detach(Duration::ZERO).expect("no region").expect("attached").unmap();
+    assert_eq!(unmapped.expect("no fault").commit(|_| ()), 12 * PAGE);
+    let attaching = scene.arena().attach().expect("memory").expect("detached");
+    assert_eq!(attaching.commit(), 12 * PAGE);
+    scene.look();
+    drop(live);
+}
+
+/// A launch on another stream waits for earlier work on what is free, and the next request waits for the launch.
+#[test]
+fn a_graph_is_a_user_of_what_a_private_child_has_free() {
+    let scene = Scene::new();
+    let [own, launched] = streams(&scene.device);
+    for of in [PAGE / 8, 3 * PAGE] {
+        let mut block = scene.child.allocate(of, &own).expect("memory");
+        let at = block.address();
+        let gate = close_gate(&own);
+        block.fill(1, &own).expect("queued");
+        drop(block);
+        let waits = scene.child.stats().stream_waits;
+        scene.child.used_on(&launched).expect("no fault");
+        assert_eq!(scene.child.stats().stream_waits, waits + 1);
+        let place = at.expect("the host has addresses");
+        let again = internal::allocate_at(&scene.child, place, of, &own).expect("no fault");
+        assert_eq!(scene.child.stats().stream_waits, waits + 2);
+        drop((again, gate));
+        scene.device.synchronize(&launched).expect("no fault");
+    }
+}
