@@ -226,3 +226,20 @@ fn shapes_that_share_a_private_pool_hold_little_more_than_the_largest() {
         assert_eq!((torch.stats().private_bytes, torch.stats().reserved_bytes), (0, 0));
     }
 }
+
+/// A limit of less than a page leaves no arena for it.
+#[test]
+fn a_private_pool_without_an_arena_keeps_its_blocks_as_they_are() {
+    let torch = Torch::new("device=host; source=virtual");
+    let stream = torch.stream();
+    ok(vrampool_set_limit(torch.pool, MIB as u64));
+    begin(7);
+    let block = allocate(MIB / 4, stream);
+    free(block, MIB / 4, stream);
+    assert_eq!(allocate(MIB / 4, stream), block);
+    end(7);
+    release(7);
+    free(block, MIB / 4, stream);
+    ok(vrampool_trim(torch.pool, 0, Out::null()));
+    assert_eq!(torch.stats().held_bytes, 0);
+}

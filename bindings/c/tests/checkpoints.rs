@@ -15,11 +15,14 @@ const ID: MempoolId = MempoolId { first: 0, second: 9 };
 
 /// PyTorch's pool, of which the process has one: a test at a time.
 fn fresh() -> MutexGuard<'static, ()> {
+    fresh_of(c"device=host; host_capacity=64MiB; source=virtual; limit=16MiB")
+}
+
+fn fresh_of(options: &std::ffi::CStr) -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     ok(vrampool_torch_shutdown());
-    let options = Text::from(c"device=host; host_capacity=64MiB; source=virtual; limit=16MiB");
-    ok(vrampool_torch_configure(options));
+    ok(vrampool_torch_configure(Text::from(options)));
     alone
 }
 
@@ -113,4 +116,22 @@ fn idle_memory_of_a_private_pool_serves_others_only_if_it_may() {
     ok(vrampool_torch_pool_use_on_oom(0, ID, 1));
     free(allocate(8 * MIB));
     vrampool_torch_release_pool(0, ID);
+}
+
+#[test]
+fn blocks_of_any_source_return_to_their_addresses() {
+    for options in [c"device=host; source=direct", c"device=host; source=arena; limit=16MiB"] {
+        let _alone = fresh_of(options);
+        ok(vrampool_torch_pool_create(0, ID));
+        let mut state = within(|| vec![allocate(MIB), allocate(MIB), allocate(MIB)]);
+        state.sort_unstable();
+        free(state[1]);
+        within(|| [allocate(MIB), allocate(2 * MIB), allocate(MIB)]);
+        for _ in 0..2 {
+            ok(restore(&state, MIB as u64));
+            assert_eq!(live(), state);
+        }
+        assert_eq!(restore(&[state[0] + 1], MIB as u64), Status::INVALID_POINTER);
+        vrampool_torch_release_pool(0, ID);
+    }
 }
