@@ -39,6 +39,20 @@ fn single_charts_are_svg() {
     assert_eq!(unknown.expect("it starts").status.code(), Some(2));
 }
 
+#[test]
+fn a_key_has_a_name_for_each_colour_and_the_number_of_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, chart) = (folder.path().join("streams.csv"), folder.path().join("chart"));
+    let events: String = (0..12).map(|stream| format!("a,{stream},1000,{stream},0\n")).collect();
+    std::fs::write(&file, format!("op,id,size,stream,t_us\n{events}")).expect("a file");
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+    command.args(["trace", "plot", "--picture", "addresses"]).arg(&file).arg("-o").arg(&chart);
+    assert_eq!(outcome(&mut command).0, Some(0));
+    let svg = std::fs::read_to_string(chart).expect("a picture");
+    assert!(svg.contains(">stream 9<") && !svg.contains(">stream 10<"), "{svg:.3000}");
+    assert!(svg.contains(">and 2 more in colours that repeat<"), "{svg:.3000}");
+}
+
 /// With a viewer that reports the file that it opens; and without one.
 #[cfg(target_os = "linux")]
 #[test]

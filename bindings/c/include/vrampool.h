@@ -1078,6 +1078,8 @@ vrampool_status vrampool_trace_convert(const char *source, const char *from_form
  * is not used, and its tags are drawn together. `picture` is page (HTML that works offline), or bytes or addresses (SVG); null
  * is bytes if the name ends with .svg, else page. The previous file stays unchanged if this fails.
  *
+ * With 0 as the trace it draws the memory of `pool` at this moment, as vrampool_snapshot() returns it.
+ *
  * Thread-safe.
  */
 vrampool_status vrampool_trace_plot(vrampool_trace trace, vrampool_pool pool, const char *path, const char *picture);

@@ -85,12 +85,17 @@ pub(crate) fn save(trace: u64, path: &str, format: Option<&str>) -> Result<(), F
     Export::new(format).save(&*get(trace)?, path).map_err(failed("path"))
 }
 
-/// Draws a trace as a pool with the settings of this one serves it.
+/// Draws a trace as a pool with the settings of this one serves it; without a trace, what the pool has in memory.
 pub(crate) fn plot(trace: u64, pool: u64, path: &str, picture: Option<&str>) -> Result<(), Failure> {
     let picture =
         picture.map_or_else(|| Ok(Picture::of_name(path)), str::parse).map_err(failed("picture"))?;
     let output = Output::create(path).map_err(failed("path"))?;
-    let plot = Plot::like(&*get(trace)?, &registry::get(pool)?.main.pool).map_err(failed("trace"))?;
+    let pool = registry::get(pool)?;
+    let plot = match trace {
+        0 => Plot::snapshot(pool.snapshot().to_string().as_bytes()),
+        trace => Plot::like(&*get(trace)?, &pool.main.pool),
+    };
+    let plot = plot.map_err(failed("trace"))?;
     let mut drawn = Vec::new();
     plot.write(picture, &mut drawn).map_err(failed("picture"))?;
     output.save(drawn).map_err(failed("path"))

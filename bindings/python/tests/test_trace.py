@@ -61,6 +61,12 @@ def test_a_live_pool_is_drawn(pool: Pool, tmp_path: Path) -> None:
     assert chart.read_text() != other.read_text()
     with pytest.raises(vrampool.InvalidArgumentError, match="not a picture"):
         recording.plot(page, "moon")
+    block = pool.allocate(5000)
+    pool.plot(other, "addresses")
+    assert "at one moment" in other.read_text()
+    block.free()
+    with pytest.raises(vrampool.InvalidArgumentError, match="not a picture"):
+        pool.plot(page, "moon")
     with pytest.raises(vrampool.InvalidArgumentError):
         recording.plot(tmp_path / "no" / "page.html")
     assert page.read_text() == text

@@ -195,11 +195,12 @@ fn a_million_events_open_in_time() {
     let (file, page) = (folder.path().join("million.csv"), folder.path().join("page.html"));
     let mut text = std::io::BufWriter::new(std::fs::File::create(&file).expect("a file"));
     writeln!(text, "op,id,size,stream,t_us").expect("a file");
+    (0..200).for_each(|site| writeln!(text, "o,pool,forward at layer{site}.py:{site}").expect("a file"));
     // Each block lives for 300 others.
     for id in 0..500_300u64 {
         let size = |id: u64| 512 * (1 + id * 7919 % 4001);
         if id < 500_000 {
-            writeln!(text, "a,{id},{},{},{id}", size(id), id % 3).expect("a file");
+            writeln!(text, "a,{id},{},{},{id},{}", size(id), id % 3, 1 + id % 200).expect("a file");
         }
         if let Some(freed) = id.checked_sub(300) {
             writeln!(text, "f,{freed},{},{},{id}", size(freed), freed % 3).expect("a file");

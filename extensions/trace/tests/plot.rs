@@ -2,7 +2,7 @@
 
 use vrampool::{Backend, Pool, SizeClasses, Source, host::HostDevice};
 use vrampool_trace::plot::{Picture, Plot};
-use vrampool_trace::{Recorder, Trace};
+use vrampool_trace::{Recorder, Trace, TraceFault};
 
 fn drawn<B: Backend>(trace: &Trace, pool: &Pool<B>, picture: Picture) -> String {
     let mut written = Vec::new();
@@ -45,6 +45,34 @@ fn a_pool_is_drawn_with_its_settings_and_stays_as_it_was() {
         assert_eq!(
             (after.live_bytes, after.reserved_bytes, after.served),
             (before.live_bytes, before.reserved_bytes, before.served)
+        );
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_none_is_refused() {
+    let of = |segments: &str| {
+        let json = format!(r#"{{"pool":"","device":"","source":"","limit":0,"segments":[{segments}]}}"#);
+        Plot::snapshot(json.as_bytes()).map(drop)
+    };
+    let most = u64::MAX;
+    assert!(of("").is_ok());
+    assert!(of(&format!(r#"{{"address":{most},"bytes":0,"tag":"","blocks":[]}}"#)).is_ok());
+    let block = |address, bytes| {
+        format!(
+            r#"{{"address":4096,"bytes":4096,"tag":"","blocks":[
+               {{"address":{address},"bytes":{bytes},"requested":1,"stream":0,"state":"live"}}]}}"#
+        )
+    };
+    assert!(of(&block(5000, 3192)).is_ok());
+    for segments in
+        [block(5000, 3193), block(4095, 1), block(5000, most), "{}".into(), "1".into(), "[".into()]
+    {
+        let error = of(&segments).expect_err(&segments);
+        assert!(matches!(error.fault, TraceFault::Snapshot(_)), "{segments}: {error}");
+        assert!(
+            error.to_string().starts_with("snapshot: the file is not a snapshot of a pool; write "),
+            "{error}"
         );
     }
 }

@@ -6,6 +6,7 @@
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`assert_causes_once`] checks the text of an error and of its causes.
 //! - [`command`] and [`outcome`] run the program under test.
+//! - [`assert_tables_fit`] and [`assert_help_fits`] check what a program prints in terminals.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
 //! - [`ask_at_each_record`] runs work beside a logger that asks for figures.
@@ -29,6 +30,7 @@ mod programs;
 mod require;
 mod setting;
 mod streams;
+mod terminals;
 
 pub use audit::{AuditDevice, AuditMemory};
 pub use causes::assert_causes_once;
@@ -47,3 +49,4 @@ pub use programs::{command, outcome};
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use setting::setting_texts;
 pub use streams::{close_gate, streams};
+pub use terminals::{assert_help_fits, assert_tables_fit};

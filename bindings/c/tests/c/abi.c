@@ -610,6 +610,8 @@ static void test_traces(void) {
     OK(vrampool_trace_plot(trace, pool, "trace.svg", "addresses"));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_plot(trace, pool, "trace.svg", "moon"));
     FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_trace_plot(trace, 0, "trace.svg", NULL));
+    OK(vrampool_trace_plot(0, pool, "moment.html", NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_trace_plot(0, 0, "moment.html", NULL));
     OK(vrampool_trace_free(trace));
     test_conversions();
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 from . import _arguments, _native, _options, _tags
 from ._handle import Handle
@@ -129,8 +130,21 @@ class Pool(_native.Pool, Handle):
         return dict(LIBRARY.json("get_stats_json", self.handle))
 
     def snapshot(self) -> dict[str, Any]:
-        """Its memory: segments by address, and the blocks that they consist of. `vrampool trace plot` draws it, written by `json.dump`."""
+        """Its memory: segments by address, and the blocks that they consist of. `plot` draws it, and `vrampool trace plot` its JSON."""
         return dict(LIBRARY.json("snapshot", self.handle))
+
+    def plot(self, path: str | os.PathLike[str], picture: str | None = None) -> None:
+        """Draws its memory at this moment, in place of the previous file: live blocks, pages, holes and pending frees. `picture` is as of
+        `Trace.plot`.
+
+        >>> with Pool(device="host", host_capacity="64MiB") as pool:
+        ...     pool.plot(os.devnull)
+
+        Raises: `InvalidArgumentError` for a path that cannot be written, or an unknown picture.
+        """
+        from .trace import draw
+
+        draw(0, self, path, picture)
 
     def reset_peaks(self) -> None:
         """Starts the peaks anew from what is there now."""

@@ -100,7 +100,7 @@ impl Choice {
             // In whole GiB, which all three can state.
             let gib = limit.div_ceil(1 << 30);
             rust += &format!("\n    .limit({gib} << 30)");
-            python += &format!(", limit=\"{gib}GiB\"");
+            python += &format!(",\n    limit=\"{gib}GiB\"");
             environment += &format!("\nVRAMPOOL_LIMIT={gib}GiB");
         }
         if self.keeps_nothing {

@@ -30,6 +30,7 @@ fn frames_of_every_pickle_are_read() {
     let program = r#"
 import copy, pickle, sys
 own = [{"name": "c10::malloc(unsigned long)", "filename": "CUDACachingAllocator.cpp", "line": 7},
+       {"name": "c10::copy(" + "unsigned long, " * 99 + "int)", "filename": "copy.cpp", "line": 9},
        {"name": "_PyEval_EvalFrameDefault", "filename": "??", "line": 0}]
 frames = lambda *python: own + [{"name": name, "filename": file, "line": line} for name, file, line in python]
 sites = [frames(("size", "size.py", 3), ("main", "main.py", 1)), frames(("f" * 300, "/a" * 300 + "/b.py", 2)), own, []]

@@ -228,23 +228,22 @@ impl<R: BufRead> Machine<'_, R> {
     /// Text or bytes behind a length of `N` bytes.
     fn text<const N: usize>(&mut self) -> Result<(), TraceFault> {
         let len = self.input.length::<N>()?;
-        // The value of a key that is below it.
-        let is_kept = self.stack.last().is_some_and(|key| Sites::has_text(*key));
-        let mut text = [0; SnapshotKey::LONGEST];
-        let value = match text.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
-            Some(text) => {
-                self.input.fill(text)?;
-                match SnapshotKey::of(text) {
-                    Some(word) => Packed::word(word),
-                    None if is_kept => self.sites.keep(text, self.budget)?,
-                    None => Packed::OTHER,
-                }
+        // The key of a value is below it.
+        let key = self.stack.last().and_then(|key| key.as_word());
+        let mut text = [0; Sites::TEXT_BYTES];
+        let text = &mut text[..len.min(Sites::TEXT_BYTES as u64) as usize];
+        // Of a function's name the beginning.
+        let rest = len - text.len() as u64;
+        let (before, behind) = if key == Some(SnapshotKey::Name) { (0, rest) } else { (rest, 0) };
+        self.input.skip(before)?;
+        self.input.fill(text)?;
+        self.input.skip(behind)?;
+        let value = match SnapshotKey::of(text) {
+            Some(word) if rest == 0 => Packed::word(word),
+            _ if matches!(key, Some(SnapshotKey::Filename | SnapshotKey::Name)) => {
+                self.sites.keep(text, self.budget)?
             }
-            None if is_kept => self.sites.read(len, &mut self.input, self.budget)?,
-            None => {
-                self.input.skip(len)?;
-                Packed::OTHER
-            }
+            _ => Packed::OTHER,
         };
         self.push(value)
     }

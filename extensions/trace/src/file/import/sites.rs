@@ -1,7 +1,6 @@
 //! The lines of code in a snapshot's frames.
 
 use super::budget::Budget;
-use super::input::Input;
 use super::packed_value::{Packed, Value};
 use super::pickle_value::Node;
 use super::snapshot_keys::SnapshotKey;
@@ -9,11 +8,9 @@ use crate::error::TraceFault;
 use crate::error::bounds::MAX_ORIGINS;
 use crate::file::origin::Origin;
 use std::collections::HashMap;
-use std::io::BufRead;
 use std::mem;
 
-/// The most bytes of a file's name, the last ones, and of a function's, the first ones.
-const FILE_BYTES: usize = 100;
+/// The most bytes of a function's name.
 const FUNCTION_BYTES: usize = 64;
 
 /// Beginnings of names in PyTorch's and Python's own C++.
@@ -29,31 +26,14 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// Whether a text of this key names a site.
-    pub(super) fn has_text(key: Packed) -> bool {
-        matches!(key.as_word(), Some(SnapshotKey::Filename | SnapshotKey::Name))
-    }
+    /// The most bytes of a text: of a file's name the last ones.
+    pub(super) const TEXT_BYTES: usize = 100;
 
     pub(super) fn keep(&mut self, text: &[u8], budget: &mut Budget) -> Result<Packed, TraceFault> {
         budget.room(&mut self.texts, text.len())?;
         let start = u32::try_from(self.texts.len());
         self.texts.extend_from_slice(text);
         Ok(start.map_or(Packed::OTHER, |start| Packed::text(start, text.len() as u16)))
-    }
-
-    /// Keeps the last bytes of a text of so many bytes.
-    pub(super) fn read<R: BufRead>(
-        &mut self,
-        bytes: u64,
-        input: &mut Input<R>,
-        budget: &mut Budget,
-    ) -> Result<Packed, TraceFault> {
-        let mut text = [0; FILE_BYTES];
-        let kept = bytes.min(FILE_BYTES as u64);
-        input.skip(bytes - kept)?;
-        let text = &mut text[..kept as usize];
-        input.fill(text)?;
-        self.keep(text, budget)
     }
 
     /// Replaces a list of frames, and each of them, by the number of its site.
