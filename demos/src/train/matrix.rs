@@ -14,6 +14,7 @@ pub(crate) struct Matrix<B: Backend> {
 
 impl<B: Backend> Matrix<B> {
     /// A matrix whose elements are not defined until something writes them.
+    #[track_caller]
     pub(crate) fn new(
         pool: &Pool<B>,
         rows: usize,
@@ -24,6 +25,7 @@ impl<B: Backend> Matrix<B> {
         Ok(Self { rows, columns, buffer })
     }
 
+    #[track_caller]
     pub(crate) fn zeroed(
         pool: &Pool<B>,
         rows: usize,

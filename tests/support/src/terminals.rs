@@ -41,6 +41,7 @@ pub fn assert_tables_fit(program: &str, arguments: &[&str], is_text: impl Fn(&st
 /// # Panics
 ///
 /// If one does not, or a page is missing.
+#[must_use]
 pub fn assert_help_fits(program: &str) -> usize {
     let (mut pages, mut checked) = (vec![String::new()], 0);
     while let Some(page) = pages.pop() {

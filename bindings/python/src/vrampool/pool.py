@@ -142,9 +142,8 @@ class Pool(_native.Pool, Handle):
 
         Raises: `InvalidArgumentError` for a path that cannot be written, or an unknown picture.
         """
-        from .trace import draw
-
-        draw(0, self, path, picture)
+        name = None if picture is None else _arguments.text(picture, "picture")
+        LIBRARY.call("trace_plot", 0, self.handle, _arguments.text(os.fsdecode(path), "path"), name)
 
     def reset_peaks(self) -> None:
         """Starts the peaks anew from what is there now."""

@@ -107,7 +107,7 @@ class Trace(Handle):
 
         Raises: `InvalidArgumentError` for a path that cannot be written, an unknown picture, or a trace that exceeds the pool.
         """
-        draw(self._handle, pool, path, picture)
+        LIBRARY.call("trace_plot", self._handle, pool.handle, _bytes(path), _text(picture, "picture"))
 
     def __del__(self) -> None:
         # At the interpreter's end the library may be unloaded.
@@ -266,11 +266,6 @@ def _device(device: int | None) -> int:
     if not 0 <= device < 2**31:
         raise InvalidArgumentError(f"device={device} is not a device number")
     return device
-
-
-def draw(trace: int, pool: Pool, path: File, picture: str | None) -> None:
-    """Draws a trace by its number; with 0 what the pool has in memory."""
-    LIBRARY.call("trace_plot", trace, pool.handle, _bytes(path), _text(picture, "picture"))
 
 
 def _bytes(path: File) -> bytes:

@@ -35,8 +35,8 @@ use writer::Writer;
 /// * **Time** is the latest reading of the clock by any thread; each thread reads it every 32 events.
 ///   Concurrent events between two readings may be recorded in another order, and events after a pause may
 ///   have the time before it.
-/// * **Origins** are recorded: the name of the pool or child, and the line of code that called it. Sizes are
-///   recorded up to 2^48 − 1 bytes.
+/// * **Origins** are recorded: the name of the pool or child, and the line of code that called it; the first 65,535, of
+///   some hundred bytes each. Sizes are recorded up to 2^48 − 1 bytes.
 /// * **Failed** requests, and requests that other hooks make, are not recorded. Nor are requests of a pool in
 ///   which another hook [keeps](HookEvent::keep) a number of its own.
 ///
