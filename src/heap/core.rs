@@ -29,38 +29,39 @@ use std::sync::{Arc, Weak};
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{DeviceId, MemoryKind, StreamId};
 
-/// The state of a pool.
+/// The state of a pool. What each hit reads comes first, to share a line, and then what other requests read.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct PoolCore {
+    /// The epoch that usable magazines belong to. A new epoch recalls their memory. It is separate from fields that are
+    /// often written.
+    pub(crate) epoch: AtomicU64,
+    /// The number under which threads keep magazines for it.
+    pub(crate) slot: u8,
+    pub(crate) class_table: ClassTable,
+    pub(crate) classes: SizeClasses,
+    pub(crate) max_allocation: u64,
+    /// The largest class: as large as the device allocates in one piece, and as the limit allows.
+    pub(super) largest_class: StdAtomicU64,
+    pub(crate) kind: MemoryKind,
+    pub(super) lock: PoolLock,
+    /// Whether the streams of its arena have markers: a hint.
+    pub(crate) has_markers: Arc<AtomicBool>,
+    pub(crate) caps: Caps,
     pub(crate) device: DeviceId,
     pub(crate) name: String,
     /// When it was created, in seconds since 1970.
     #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
     pub(crate) start: u64,
-    pub(crate) kind: MemoryKind,
-    pub(crate) classes: SizeClasses,
-    pub(crate) max_allocation: u64,
-    /// The largest class: as large as the device allocates in one piece, and as the limit allows.
-    pub(super) largest_class: StdAtomicU64,
-    pub(crate) caps: Caps,
-    pub(crate) class_table: ClassTable,
-    /// The number under which threads keep magazines for it.
-    pub(crate) slot: u8,
-    /// The epoch that usable magazines belong to. A new epoch recalls their memory. Every hit reads it, so it
-    /// is separate from fields that are often written.
-    pub(crate) epoch: AtomicU64,
     pub(crate) hooks: Hooks,
     /// Whether the device runs streams concurrently.
     pub(crate) are_streams_concurrent: bool,
     /// Whether frees of large blocks may get markers, because streams compete for memory: a hint.
     pub(crate) marks: AtomicBool,
-    /// Whether the streams of its arena have markers: a hint.
-    pub(crate) has_markers: Arc<AtomicBool>,
     /// Whether the device reported that it is lost.
     pub(crate) is_device_lost: AtomicBool,
     /// The refused requests that are logged.
     pub(crate) refusals: RefusalLog,
-    pub(super) lock: PoolLock,
     /// The pool that it is a child of.
     pub(crate) parent: Option<Arc<PoolCore>>,
     /// Whether it ever had children.

@@ -27,15 +27,16 @@ const TABLE: usize = 1024;
 
 /// The mapping of one pool.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub(crate) struct ClassTable {
     /// The largest request in the table.
     reach: u64,
-    /// The bin of each [`GRAIN`] of sizes; [`NO_BIN`] if its sizes have different bins.
-    table: [u8; TABLE],
     /// No class that serves requests of more bytes has a bin.
     largest: u64,
     are_unshared: bool,
     pub(crate) is_observed: bool,
+    /// The bin of each [`GRAIN`] of sizes; [`NO_BIN`] if its sizes have different bins.
+    table: [u8; TABLE],
 }
 
 /// Returns a size's power of two and the next three bits. Sizes below 8 count as 8 more.

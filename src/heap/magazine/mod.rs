@@ -52,27 +52,32 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use vrampool_backend::{StreamId, fork};
 
 /// The caches of one thread, by pool.
+#[repr(C)]
 struct Local {
+    /// Number of pools that were dropped when it last searched for thread caches of dropped pools.
+    dropped: Cell<u64>,
     caches: [OnceCell<Box<ThreadCache>>; SLOTS],
     /// Whether it has none, and joins no pool.
     keeps_none: Cell<bool>,
-    /// Number of pools that were dropped when it last searched for thread caches of dropped pools.
-    dropped: Cell<u64>,
+}
+
+/// What a thread has. The first caches share a line with the borrow flag.
+#[repr(C)]
+struct Kept {
+    /// Borrowed exclusively at the thread's end only.
+    local: RefCell<Local>,
     known: Known,
 }
 
-/// Borrowed exclusively at the thread's end only.
-type LocalSlot = ThreadSlot<RefCell<Local>>;
-
 #[cfg(not(model))]
 thread_local! {
-    static LOCAL: LocalSlot = const { LocalSlot::new(RefCell::new(Local::new())) };
+    static KEPT: ThreadSlot<Kept> = const { ThreadSlot::new(Kept::new()) };
     static END: ThreadEnd = const { ThreadEnd };
 }
 
 #[cfg(model)]
 loom::thread_local! {
-    static LOCAL: LocalSlot = LocalSlot::new(RefCell::new(Local::new()));
+    static KEPT: ThreadSlot<Kept> = ThreadSlot::new(Kept::new());
     static END: ThreadEnd = ThreadEnd;
 }
 
@@ -90,7 +95,7 @@ pub(crate) fn take(pool: &PoolCore, requested: u64, stream: StreamId) -> Option<
 /// As [`take`], of a bin.
 #[inline(never)]
 fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    let taken = LOCAL.try_with(|local| local.try_borrow().ok()?.cache(pool)?.pop(bin, requested, stream));
+    let taken = KEPT.try_with(|kept| kept.local.try_borrow().ok()?.cache(pool)?.pop(bin, requested, stream));
     taken.ok().flatten()
 }
 
@@ -109,15 +114,14 @@ pub(crate) fn with_known<T>(
     key: Key,
     act: impl FnOnce(&ThreadCache, &PoolCore, StreamId) -> Option<T>,
 ) -> Option<T> {
-    let acted = LOCAL.try_with(|local| {
-        let local = local.try_borrow().ok()?;
-        let KnownPool { slot, epoch, stream, .. } = local.known.find(key)?;
+    let acted = KEPT.try_with(|kept| {
+        let local = kept.local.try_borrow().ok()?;
+        let KnownPool { slot, epoch, stream, .. } = kept.known.find(key)?;
         let cache = local.caches[usize::from(slot) % SLOTS].get()?;
+        let pool = cache.pool.try_borrow().ok()?;
         // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
-        cache.with_pool(|pool| match pool.epoch.load(Relaxed) == epoch {
-            true => act(cache, pool, stream),
-            false => None,
-        })
+        let pool = pool.as_ref().filter(|pool| pool.epoch.load(Relaxed) == epoch)?;
+        act(cache, pool, stream)
     });
     acted.ok().flatten()
 }
@@ -130,18 +134,16 @@ pub(crate) fn know(key: Key, requested: u64, pool: &PoolCore, stream: StreamId) 
         None if pool.is_observed() => return,
         _ => {}
     }
-    with_local(|local| {
-        if let Some(local) = local
-            && let Some(cache) = local.cache(pool)
-        {
-            local.known.set(key, pool.slot, cache.epoch.get(), stream);
-        }
+    let _ = KEPT.try_with(|kept| {
+        let local = kept.local.try_borrow().ok()?;
+        kept.known.set(key, pool.slot, local.cache(pool)?.epoch.get(), stream);
+        Some(())
     });
 }
 
 /// Removes all entries of this thread.
 pub(crate) fn forget_known() {
-    with_local(|local| local.into_iter().for_each(|local| local.known.clear()));
+    let _ = KEPT.try_with(|kept| kept.known.clear());
 }
 
 /// As [`take`], for classes that share bins.
@@ -174,8 +176,8 @@ pub(crate) fn put(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
 #[inline(never)]
 fn put_in_bin(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
     let mut block = Some(block);
-    let _ = LOCAL.try_with(|local| {
-        let Ok(local) = local.try_borrow() else { return };
+    let _ = KEPT.try_with(|kept| {
+        let Ok(local) = kept.local.try_borrow() else { return };
         block = block.take().and_then(|block| match local.cache_in(block.slot, &block.pool) {
             Some(cache) => cache.push(bin, block),
             None => Some(block),
@@ -251,7 +253,7 @@ pub(crate) fn keep_none() {
 #[inline]
 fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     let mut act = Some(act);
-    let acted = LOCAL.try_with(|local| act.take().map(|act| act(local.try_borrow().ok().as_deref())));
+    let acted = KEPT.try_with(|kept| act.take().map(|act| act(kept.local.try_borrow().ok().as_deref())));
     match (acted, act) {
         (Ok(Some(answer)), _) => answer,
         (_, Some(act)) => act(None),
@@ -267,16 +269,15 @@ pub(crate) fn end_thread() {
     reclaim_thread::free();
 }
 
-impl Local {
+impl Kept {
     const fn new() -> Self {
-        Self {
-            caches: [const { OnceCell::new() }; SLOTS],
-            keeps_none: Cell::new(false),
-            dropped: Cell::new(0),
-            known: Known::new(),
-        }
+        let caches = [const { OnceCell::new() }; SLOTS];
+        let local = Local { dropped: Cell::new(0), caches, keeps_none: Cell::new(false) };
+        Self { local: RefCell::new(local), known: Known::new() }
     }
+}
 
+impl Local {
     /// Returns the thread cache for `pool`, if it is of the pool's current epoch.
     #[inline(always)]
     fn cache(&self, pool: &PoolCore) -> Option<&ThreadCache> {
@@ -324,7 +325,8 @@ impl Local {
         let dropped = DROPPED.load(Acquire);
         if self.dropped.replace(dropped) != dropped {
             for cache in self.caches.iter().filter_map(OnceCell::get) {
-                if cache.with_pool(|pool| Some(pool.is_dropped())) == Some(true) {
+                let is_dropped = |pool: &Arc<PoolCore>| pool.is_dropped();
+                if cache.pool.try_borrow().is_ok_and(|pool| pool.as_ref().is_some_and(is_dropped)) {
                     cache.leave();
                 }
             }
@@ -342,7 +344,7 @@ impl Local {
             // A destructor that ran in `leave` may have joined already.
             if cache.epoch.get() == NEVER {
                 let epoch = pool.depot().enroll(&cache.counters, &pool.epoch)?;
-                cache.pool.set(Some(Arc::clone(pool)));
+                cache.pool.replace(Some(Arc::clone(pool)));
                 cache.epoch.set(epoch);
             }
         }
@@ -350,29 +352,28 @@ impl Local {
     }
 }
 
-impl Leave for RefCell<Local> {
+impl Leave for Kept {
     fn leave(&mut self) {
-        self.get_mut().end();
+        self.local.get_mut().end();
     }
 }
 
 impl Drop for ThreadEnd {
     fn drop(&mut self) {
-        let _ = LOCAL.try_with(|local| local.try_borrow_mut().map(|mut local| local.end()));
+        let _ = KEPT.try_with(|kept| kept.local.try_borrow_mut().map(|mut local| local.end()));
     }
 }
 
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
-    use super::{LOCAL, Local};
+    use super::{KEPT, Kept};
     use crate::host::HostDevice;
     use crate::sync::thread_slot::KeyedSlot;
     use crate::{Backend, Pool};
-    use std::cell::RefCell;
     use std::thread;
 
     thread_local! {
-        static KEYED: KeyedSlot<RefCell<Local>> = const { KeyedSlot(RefCell::new(Local::new())) };
+        static KEYED: KeyedSlot<Kept> = const { KeyedSlot(Kept::new()) };
     }
 
     /// With variables found by keys, the slot may be destroyed before its guard.
@@ -386,7 +387,7 @@ mod tests {
             move || {
                 drop(pool.allocate(1000, &stream).expect("memory"));
                 // The variable that is used last is destroyed first.
-                LOCAL.with(|local| KEYED.with(|keyed| local.swap(&keyed.0)));
+                KEPT.with(|kept| KEYED.with(|keyed| kept.local.swap(&keyed.0.local)));
             }
         });
         ending.join().expect("no panic");

@@ -8,7 +8,7 @@ use crate::heap::magazine::class_table::BINS;
 use crate::heap::magazine::counters::{HighWater, ThreadCounters};
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::store::buckets::SAME_STREAM_SEARCH;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::StreamId;
@@ -21,7 +21,7 @@ pub(crate) struct ThreadCache {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Bytes served from its bins, less returned ones, since the last report.
     live: HighWater,
-    pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
+    pub(crate) pool: RefCell<Option<Arc<PoolCore>>>,
     /// Bytes of all its slots.
     pub(crate) leased: Cell<u64>,
     bins: [Cell<Option<Box<Block>>>; BINS],
@@ -65,7 +65,7 @@ impl ThreadCache {
             refills: [const { Cell::new(RefillState { refill: 0, hits: 0, idle: 0 }) }; BINS],
             live: HighWater::new(),
             leased: Cell::new(0),
-            pool: Cell::new(None),
+            pool: RefCell::new(None),
         }
     }
 
@@ -78,22 +78,6 @@ impl ThreadCache {
     pub(crate) fn slots_of(&self, class: u64) -> u64 {
         let bin = self.counters.bin(class_table::number(class));
         if bin.class() == class { bin.slots() } else { 0 }
-    }
-
-    /// Calls `act` with its pool, if it has one.
-    #[inline(always)]
-    pub(crate) fn with_pool<T>(&self, act: impl FnOnce(&PoolCore) -> Option<T>) -> Option<T> {
-        /// Puts the pool back, also when a panic passes by.
-        struct Taken<'a>(&'a ThreadCache, Option<Arc<PoolCore>>);
-        impl Drop for Taken<'_> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                // It was taken, so there is nothing to drop.
-                mem::forget(self.0.pool.replace(self.1.take()));
-            }
-        }
-        let taken = Taken(self, self.pool.take());
-        act(taken.1.as_ref()?)
     }
 
     pub(crate) fn refill_state(&self, bin: u8) -> &Cell<RefillState> {
@@ -252,7 +236,7 @@ impl ThreadCache {
 
     fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
         let epoch = self.epoch.replace(NEVER);
-        let pool = self.pool.take()?;
+        let pool = self.pool.try_borrow_mut().ok()?.take()?;
         let mut depot = pool.depot();
         let (dismissed, was_awaited) = depot.dismiss(self, epoch, leaving);
         drop(depot);
