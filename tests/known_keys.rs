@@ -96,11 +96,12 @@ proptest! {
                 Step::Trim(pool, false) => {
                     let trimmed = thread::scope(|scope| scope.spawn(|| pools[pool].trim()).join());
                     trimmed.expect("no panic").expect("a trim");
-                    let (small, large): (Option<Buffer<HostDevice>>, Option<Buffer<HostDevice>>) = (
-                        internal::take_known(key(pool, 0), BYTES[0]),
-                        internal::take_known_large(key(pool, 0), BYTES[2]),
-                    );
-                    prop_assert!(small.is_none() && large.is_none(), "the memory was recalled");
+                    for stream in 0..STREAMS {
+                        let key = key(pool, stream);
+                        let small: Option<Buffer<HostDevice>> = internal::take_known(key, BYTES[0]);
+                        let large: Option<Buffer<HostDevice>> = internal::take_known_large(key, BYTES[2]);
+                        prop_assert!(small.is_none() && large.is_none(), "the memory was recalled");
+                    }
                 }
                 Step::Replace(pool) => {
                     taken.retain(|buffer| buffer.pool_name() != pools[pool].name());
