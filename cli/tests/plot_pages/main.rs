@@ -161,8 +161,7 @@ fn a_page_shows_the_sums_of_its_trace_and_follows_the_pointer() {
             assert!(search.contains("site:\"") && found.contains(" blocks, "), "{name}: {clicked:?}");
         }
         let bytes = |file: &Path| std::fs::metadata(file).expect("a file").len();
-        let packed = if name == "children" { bytes(&files(folder.path())[3].1) } else { bytes(&file) };
-        let bytes = bytes(&page);
+        let (packed, bytes) = (bytes(&file), bytes(&page));
         assert!(bytes <= 3 * packed + 40_000, "{name}: a page of {bytes} bytes for a file of {packed}");
     }
 }
