@@ -124,7 +124,7 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
         python = {"PYO3_PYTHON": sys.executable} if _is_free_threaded() else {"PYO3_NO_PYTHON": "1"}
         environment = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1", **python}
         if profile == "release":
-            # All crates at once: they reach each other's functions and variables without tables of addresses, 2 to 4 % of a pair.
+            # All crates at once, which then reach each other without tables of addresses: 2 to 4 % of a pair.
             command += ["--config", 'profile.release.strip="debuginfo"', "--config", 'profile.release.lto="fat"']
             environment |= self._without_paths(environment)
             # These flags are others than those of `cargo build`, which would build everything anew after this.
