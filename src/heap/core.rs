@@ -107,6 +107,10 @@ pub(super) struct Family {
     pub(super) idle: u64,
     /// The caps of the tree.
     pub(super) caps: Caps,
+    /// The last change by a pool.
+    pub(super) change: u64,
+    /// The node whose changes the nodes above do not count yet: of the pool that made the last change.
+    pub(super) uncounted: Option<usize>,
     /// Number of sleeping requests of all pools.
     pub(super) asleep: u64,
     /// Number of pools with requests that wait until a deadline.
@@ -172,6 +176,8 @@ pub(crate) struct Depot {
     pub(crate) accounts: Accounts,
     /// The lock of the root, and the pool's index in the tree, if it is in one.
     pub(crate) node: Option<(&'static LockedDepot, usize)>,
+    /// The last change of the tree that the accounts know.
+    pub(super) known_change: u64,
     pub(crate) counters: Counters,
     pub(crate) threads: Threads,
     /// Records without memory.

@@ -29,9 +29,12 @@ impl LockedDepot {
         guard.accounts.share = 0;
         let (at, mut family) = (guard.node.take(), guard.family.take());
         if let (Some((_, at)), Some(family)) = (at, &mut family) {
-            family.set(at, |member| {
-                (member.own, member.idle, member.bounds.share) = (Sum::default(), 0, 0);
-            });
+            let member = family.member_mut(at);
+            (member.own, member.bounds.share) = (Sum::default(), 0);
+            let idle = mem::take(&mut member.idle);
+            (family.idle, family.change) = (family.idle - idle, family.change + 1);
+            family.uncounted = Some(at);
+            family.count();
             family.members[at] = None;
         }
         self.asleep.store(0, Relaxed);
@@ -53,12 +56,9 @@ impl Family {
         }
     }
 
-    /// Changes a node, and its counted part in the nodes above.
-    fn set(&mut self, at: usize, change: impl FnOnce(&mut Member)) {
-        let idle = self.member(at).idle;
-        change(self.member_mut(at));
-        self.idle = self.idle - idle + self.member(at).idle;
-        let mut node = at;
+    /// Counts the changes of a node in the nodes above. None of these is looked at before.
+    fn count(&mut self) {
+        let Some(mut node) = self.uncounted.take() else { return };
         while let Some(above) = self.member(node).above {
             let member = self.member_mut(node);
             let counted = member.bounds.counted(member.sum());
@@ -158,17 +158,21 @@ impl DepotGuard {
     #[inline(never)]
     pub(in crate::heap) fn enter(&mut self) {
         let Some((root, at)) = self.node else { return };
-        let family = root.family.lock();
+        let mut family = root.family.lock();
+        self.accounts.asleep = match &self.backend_state {
+            BackendState::Arena(arena) => arena.asleep(),
+            BackendState::Order { .. } => 0,
+        };
+        if self.known_change == family.change {
+            self.family = Some(family);
+            return;
+        }
+        family.count();
         let member = family.member(at);
         let do_others_wait = family.waiting > u64::from(member.waiting.is_some());
         let others = do_others_wait.then(|| family.waiting_beside(at));
         self.queue.join(family.turns, others);
-        let asleep = match &self.backend_state {
-            BackendState::Arena(arena) => arena.asleep(),
-            BackendState::Order { .. } => 0,
-        };
         let accounts = &mut self.accounts;
-        accounts.asleep = asleep;
         accounts.others_idle = family.idle - member.idle;
         accounts.below = member.below;
         accounts.above.clear();
@@ -194,17 +198,21 @@ impl DepotGuard {
         let Some(mut family) = self.family.take() else { return };
         let Some((_, at)) = self.node else { return };
         let (accounts, waiting, parked) = (&self.accounts, self.queue.first_with_deadline(), self.parked());
-        let before = mem::replace(&mut family.member_mut(at).waiting, waiting);
-        family.waiting = family.waiting + u64::from(waiting.is_some()) - u64::from(before.is_some());
-        family.turns = self.queue.turns();
-        family.set(at, |member| {
-            member.own = accounts.own();
-            member.idle = if accounts.is_private { 0 } else { accounts.idle() };
-            (member.bounds, member.parked) = (accounts.bounds(), parked);
-        });
+        let member = family.member_mut(at);
+        (member.own, member.bounds, member.parked) = (accounts.own(), accounts.bounds(), parked);
+        let idle = if accounts.is_private { 0 } else { accounts.idle() };
+        let before = (mem::replace(&mut member.waiting, waiting), mem::replace(&mut member.idle, idle));
+        family.waiting = family.waiting + u64::from(waiting.is_some()) - u64::from(before.0.is_some());
+        (family.turns, family.idle) = (self.queue.turns(), family.idle - before.1 + idle);
+        family.uncounted = Some(at);
         if !accounts.is_private {
             family.caps.set_common(&accounts.caps);
         }
+        // What the accounts know of the others stays so.
+        family.change += 1;
+        let change = family.change;
+        drop(family);
+        self.known_change = change;
     }
 
     /// Returns the locks of the other pools of the tree if a request of the tree sleeps.
@@ -215,7 +223,8 @@ impl DepotGuard {
 
     /// Returns the live bytes of the other pools below the node `height` levels above the pool's, and the unused bytes
     /// of their shares.
-    pub(crate) fn beside(&self, height: usize) -> (u64, u64) {
+    pub(crate) fn beside(&mut self, height: usize) -> (u64, u64) {
+        self.family.iter_mut().for_each(|family| family.count());
         let (Some(family), Some((_, at))) = (&self.family, self.node) else { return (0, 0) };
         let own: Vec<_> = family.up(at).map(|(node, _)| node).collect();
         family.below(at, height, Asked::default()).into_iter().fold(
@@ -264,6 +273,7 @@ impl PoolCore {
             });
             // Of both, only the first pool of a tree can have any.
             family.asleep += pool.lock.lock.asleep.fetch_add(family.asleep, Relaxed);
+            family.change += 1;
             drop(family);
             depot.node = Some((root, at));
             depot.enter();
@@ -308,8 +318,10 @@ impl PoolCore {
 
     /// Returns the other pools below the node `height` levels above the pool's, with the bytes that each may release.
     fn spare(&self, height: usize, asked: Asked) -> Vec<(Arc<Self>, u64)> {
-        let depot = self.depot();
-        let (Some(family), Some((_, at))) = (&depot.family, depot.node) else { return Vec::new() };
+        let mut depot = self.depot();
+        let at = depot.node;
+        let (Some(family), Some((_, at))) = (&mut depot.family, at) else { return Vec::new() };
+        family.count();
         let below = family.below(at, height, asked).into_iter();
         below.filter_map(|(_, of, spare)| Some((of.pool.upgrade()?, spare))).collect()
     }

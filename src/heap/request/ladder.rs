@@ -133,7 +133,7 @@ impl PoolCore {
         shortage: Shortage,
         refusing: Option<(usize, u64)>,
     ) -> OutOfMemory {
-        let depot = self.depot();
+        let mut depot = self.depot();
         let root = depot.accounts.above.len();
         let height = refusing.map_or(root, |(height, _)| height);
         let (BytesNow { live, requested, idle }, held_bytes) =

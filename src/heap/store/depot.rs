@@ -36,6 +36,7 @@ impl Depot {
             buckets,
             accounts: Accounts::new(caps, in_flight),
             node: None,
+            known_change: 0,
             counters: Counters::default(),
             threads: Threads::default(),
             records: Vec::new(),
