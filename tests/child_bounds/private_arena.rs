@@ -2,36 +2,52 @@
 //! beside, mapped memory stays at its addresses, no live bytes are served again, and memory at an address is served if
 //! it is free.
 
-use crate::KIB;
+use crate::{Device, KIB};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::StreamId;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Buffer, Pool, Source, internal};
-use vrampool_test_support::{close_gate, streams};
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, Source, Stream, internal};
+use vrampool_test_support::{AuditDevice, close_gate};
 
 const PAGE: u64 = 64 * KIB;
 const CALLS: [Call; 4] = [Call::CreatePhysical, Call::Map, Call::Unmap, Call::Record];
 
 struct Scene {
-    device: HostDevice,
-    pool: Pool<HostDevice>,
-    child: Pool<HostDevice>,
-    live: BTreeMap<u64, (Buffer<HostDevice>, u8)>,
+    device: Device,
+    pool: Pool<Device>,
+    child: Pool<Device>,
+    live: BTreeMap<u64, (Buffer<Device>, u8)>,
     /// Runs of mapped addresses.
     mapped: Vec<(u64, u64)>,
+    captured: Vec<StreamId>,
+    /// What captured streams freed since.
+    freed: Vec<(u64, u64, StreamId)>,
 }
 
 impl Scene {
     fn new() -> Self {
-        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+        let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
         let builder = Pool::builder(&device).source(Source::Virtual).limit(256 * PAGE);
         let pool = builder.build().expect("a pool");
         let child = pool.child("graph").private(true).build().expect("a pool");
-        Self { device, pool, child, live: BTreeMap::new(), mapped: Vec::new() }
+        let (live, mapped, freed) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { device, pool, child, live, mapped, captured: Vec::new(), freed }
     }
 
-    fn arena(&self) -> &DeviceArena<HostDevice> {
+    fn streams(&self) -> [<Device as Backend>::Stream; 2] {
+        [(); 2].map(|()| self.device.create_stream().expect("a stream"))
+    }
+
+    fn capture(&mut self, streams: &[<Device as Backend>::Stream], count: usize) {
+        let captured: Vec<_> = streams.iter().take(count).collect();
+        self.device.capture(&captured);
+        self.captured = captured.iter().map(|stream| stream.id()).collect();
+        self.freed.clear();
+    }
+
+    fn arena(&self) -> &DeviceArena<Device> {
         self.child.arena().expect("it is virtual")
     }
 
@@ -42,10 +58,13 @@ impl Scene {
     }
 
     /// Notes a block that was served, and writes to it.
-    fn add(&mut self, mut buffer: Buffer<HostDevice>, value: u8, stream: &<HostDevice as Backend>::Stream) {
+    fn add(&mut self, mut buffer: Buffer<Device>, value: u8, stream: &<Device as Backend>::Stream) {
         self.look();
         let start = buffer.address().expect("the host has addresses");
-        assert!(self.is_free(start, start + buffer.capacity()), "it is live, or not mapped");
+        let end = start + buffer.capacity();
+        assert!(self.is_free(start, end), "it is live, or not mapped");
+        let is_of_another = |of: &&(u64, u64, StreamId)| of.0 < end && start < of.1 && of.2 != stream.id();
+        assert_eq!(self.freed.iter().find(is_of_another), None, "a captured stream used it, not {start:x?}");
         buffer.fill(value, stream).expect("its memory");
         self.live.insert(start, (buffer, value));
     }
@@ -64,13 +83,23 @@ impl Scene {
         self.mapped = now;
     }
 
-    fn take(&mut self, which: usize, stream: &<HostDevice as Backend>::Stream) {
+    fn take(&mut self, which: usize, stream: &<Device as Backend>::Stream) {
         let Some(&at) = self.live.keys().nth(which % self.live.len().max(1)) else { return };
         let Some((buffer, value)) = self.live.remove(&at) else { return };
+        if !self.captured.is_empty() {
+            // A region of another stream would wait for it.
+            let of = Some(buffer.stream_id()).filter(|of| self.captured.contains(of));
+            self.freed.extend(of.map(|of| (at, at + buffer.capacity(), of)));
+            return;
+        }
         let mut read = vec![0; buffer.len().min(16) as usize];
         buffer.read(&mut read, stream).expect("its memory");
         assert!(read.iter().all(|&byte| byte == value));
     }
+}
+
+fn is_capture(error: &Error) -> bool {
+    matches!(error, Error::Capture { .. })
 }
 
 fn run(mut seed: u64, steps: usize) -> [u64; 3] {
@@ -79,7 +108,7 @@ fn run(mut seed: u64, steps: usize) -> [u64; 3] {
         seed >> 33
     };
     let mut scene = Scene::new();
-    let streams: [_; 2] = streams(&scene.device);
+    let streams = scene.streams();
     let (mut known, mut beside, mut served) = (Vec::new(), Vec::new(), [0; 3]);
     for step in 0..steps {
         let (stream, which, value) = (&streams[next() as usize % 2], next() as usize, step as u8);
@@ -91,24 +120,28 @@ fn run(mut seed: u64, steps: usize) -> [u64; 3] {
         let is_faulty = next() % 16 == 0;
         if is_faulty {
             let refused = BackendError::out_of_memory(1, None);
-            scene.device.faults().fail_all(CALLS[which % 4], refused);
+            scene.device.inner().faults().fail_all(CALLS[which % 4], refused);
         }
-        match next() % 16 {
+        let before = scene.mapped.clone();
+        match next() % 17 {
             0..=4 => match scene.child.allocate(bytes, stream) {
                 Ok(buffer) => {
-                    scene.device.faults().clear();
+                    scene.device.inner().faults().clear();
                     known.push((buffer.address().expect("the host has addresses"), bytes));
                     scene.add(buffer, value, stream);
                     served[0] += 1;
                 }
-                Err(error) => assert!(is_faulty || error.is_out_of_memory(), "{error}"),
+                Err(error) => assert!(
+                    is_faulty || error.is_out_of_memory() || !scene.captured.is_empty() && is_capture(&error),
+                    "{error}"
+                ),
             },
             5..=8 => {
-                scene.device.faults().clear();
+                scene.device.inner().faults().clear();
                 scene.take(which, stream);
             }
             9..=10 => {
-                scene.device.faults().clear();
+                scene.device.inner().faults().clear();
                 let (mut at, of) = known.get(which % known.len().max(1)).copied().unwrap_or((0, 1));
                 at += [0, 0, 0, 256, 512 * KIB, 1][next() as usize % 6];
                 let class = scene.child.class_of(of).expect("a class");
@@ -116,7 +149,7 @@ fn run(mut seed: u64, steps: usize) -> [u64; 3] {
                 let is_free = at % 256 == 0 && scene.is_free(at, at + class);
                 let buffer = internal::allocate_at(&scene.child, at, of, stream);
                 if let Err(error) = &buffer {
-                    assert!(error.is_out_of_memory() && is_free, "{error}");
+                    assert!(is_free && (error.is_out_of_memory() || is_capture(error)), "{error}");
                     continue;
                 }
                 let buffer = buffer.expect("the limit has room");
@@ -128,8 +161,8 @@ fn run(mut seed: u64, steps: usize) -> [u64; 3] {
                 }
             }
             // An earlier state returns: all is freed, and what was live then is live at its addresses.
-            11 if next() % 4 == 0 => {
-                scene.device.faults().clear();
+            11 if next() % 4 == 0 && scene.captured.is_empty() => {
+                scene.device.inner().faults().clear();
                 scene.pool.set_limit(256 * PAGE).expect("no share");
                 let state: Vec<_> = scene.live.iter().map(|(&at, (buffer, _))| (at, buffer.len())).collect();
                 while !scene.live.is_empty() {
@@ -147,22 +180,37 @@ fn run(mut seed: u64, steps: usize) -> [u64; 3] {
             11 => drop(scene.pool.trim_to(which as u64 % 4 * PAGE)),
             12 => scene.pool.set_limit((which as u64 % 256 + 1) * PAGE).expect("no share"),
             13 => scene.pool.set_limit(256 * PAGE).expect("no share"),
-            14 if next() % 4 == 0 && !is_faulty => {
-                let detaching = scene.arena().detach(Duration::ZERO).expect("no region").expect("attached");
-                // The host keeps no contents.
-                let contents: Vec<_> = detaching.live().to_vec();
-                drop(detaching);
-                assert!(contents.len() <= scene.live.len());
+            14 if next() % 4 == 0 && scene.captured.is_empty() => {
+                scene.device.inner().faults().clear();
+                scene.pool.set_limit(256 * PAGE).expect("no share");
+                beside.clear();
+                let unmapped =
+                    scene.arena().detach(Duration::ZERO).expect("no region").expect("attached").unmap();
+                unmapped.expect("no fault").commit(|_| ());
+                let error = scene.child.allocate(bytes, stream).expect_err("it is asleep");
+                assert!(matches!(error, Error::Asleep { .. }), "{error}");
+                let _freed = scene.live.pop_first();
+                scene.arena().attach().expect("memory").expect("detached").commit();
+                // The contents are not kept.
+                scene
+                    .live
+                    .values_mut()
+                    .for_each(|(buffer, value)| buffer.fill(*value, stream).expect("awake"));
             }
             14 => beside.extend(scene.pool.allocate(bytes, stream)),
-            _ => beside.clear(),
+            15 => beside.clear(),
+            _ => scene.capture(&streams, which % 5 / 2),
         }
-        scene.device.faults().clear();
+        scene.device.inner().faults().clear();
         scene.look();
+        let maps = scene.captured.len() < 2 || scene.mapped == before;
+        assert!(maps, "a captured stream asks the driver for nothing");
     }
+    scene.capture(&streams, 0);
     scene.live.clear();
     streams.iter().for_each(|stream| scene.device.synchronize(stream).expect("no fault"));
-    assert_eq!((scene.child.stats().live_bytes, scene.device.races()), (0, 0));
+    let figures = (scene.child.stats().live_bytes, scene.device.inner().races(), scene.device.forbidden());
+    assert_eq!(figures, (0, 0, 0));
     let Scene { device, pool, child, .. } = scene;
     drop((child, beside, pool));
     let info = device.memory_info().expect("figures");
@@ -184,7 +232,7 @@ fn a_private_child_and_its_twin_agree() {
 #[test]
 fn what_a_private_child_has_free_is_mapped_again_after_a_sleep() {
     let mut scene = Scene::new();
-    let [stream] = streams(&scene.device);
+    let [stream, _] = scene.streams();
     let live = scene.child.allocate(3 * PAGE, &stream).expect("memory");
     drop(scene.child.allocate(9 * PAGE, &stream).expect("memory"));
     scene.look();
@@ -200,7 +248,7 @@ fn what_a_private_child_has_free_is_mapped_again_after_a_sleep() {
 #[test]
 fn a_graph_is_a_user_of_what_a_private_child_has_free() {
     let scene = Scene::new();
-    let [own, launched] = streams(&scene.device);
+    let [own, launched] = scene.streams();
     for of in [PAGE / 8, 3 * PAGE] {
         let mut block = scene.child.allocate(of, &own).expect("memory");
         let at = block.address();

@@ -10,6 +10,8 @@ enum Step {
     // `is_refused`: whether the device refuses all memory meanwhile.
     Allocate { of: usize, bytes: u64, is_refused: bool },
     Drop(usize),
+    // The stream is captured from now on, or no more.
+    Capture(bool),
     Trim { of: usize, to: u64 },
     SetShare { of: usize, bytes: u64 },
     SetLimit { of: usize, bytes: Option<u64> },
@@ -26,6 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         24 => (index(), bytes(), prop::bool::weighted(0.05))
             .prop_map(|(of, bytes, is_refused)| Step::Allocate { of, bytes, is_refused }),
         16 => index().prop_map(Step::Drop),
+        2 => any::<bool>().prop_map(Step::Capture),
         1 => (index(), 0..200 * KIB).prop_map(|(of, to)| Step::Trim { of, to }),
         3 => (index(), bound()).prop_map(|(of, bytes)| Step::SetShare { of, bytes }),
         3 => (index(), limit()).prop_map(|(of, bytes)| Step::SetLimit { of, bytes }),
@@ -128,7 +131,7 @@ proptest! {
             let pool = twin.0[parent].pool.child("child").build().expect("a pool");
             twin.0.push(node(pool, Some(parent), None, false));
         }
-        let mut live: Vec<(usize, Buffer<Device>)> = Vec::new();
+        let (mut live, mut is_captured) = (Vec::<(usize, Buffer<Device>)>::new(), false);
         for step in steps {
             let before = twin.all_held();
             match step {
@@ -144,6 +147,18 @@ proptest! {
                     }
                     let got = pool.allocate(bytes, &stream);
                     device.inner().faults().clear();
+                    if is_captured {
+                        prop_assert!(match &got {
+                            Ok(_) => has_idle,
+                            Err(error) => !has_idle && matches!(error, Error::Capture { .. }),
+                        }, "{got:?}");
+                        if let Ok(buffer) = got {
+                            twin.0[at].live += class;
+                            live.push((at, buffer));
+                        }
+                        prop_assert_eq!(twin.all_held(), before, "nothing is released, or taken");
+                        continue;
+                    }
                     let lack = |error: &Error| error.out_of_memory().expect("a lack of memory").shortage.clone();
                     let shortage = got.as_ref().err().map(lack);
                     match shortage {
@@ -235,6 +250,10 @@ proptest! {
                     let pool = child.build().expect("a pool");
                     twin.0[at] = node(pool, Some(parent), limit, is_private);
                 }
+                Step::Capture(begins) => {
+                    device.capture(&[&stream][..usize::from(begins)]);
+                    is_captured = begins;
+                }
                 Step::Drop(_) => {}
             }
             let mut all = 0;
@@ -250,6 +269,6 @@ proptest! {
             prop_assert_eq!(device.taken(), all);
         }
         drop((twin, live));
-        prop_assert_eq!(device.taken(), 0);
+        prop_assert_eq!((device.taken(), device.forbidden()), (0, 0));
     }
 }
