@@ -694,10 +694,11 @@ vrampool_status vrampool_pool_device(vrampool_pool pool, int *number);
  *        "pending":[{"address","bytes"}]}]}
  *
  * `settings` has each setting of each tag's pool, as the pool was built. Segments are ranges of addresses with memory behind
- * them, sorted by address; their blocks cover them without holes, sorted by address. Memory is in one segment: that of a stitched block at the block's address. `stream` is the stream's
- * handle as a number, 0 if unknown. `block`, of live and private ones, is the address that vrampool_allocate() returned,
- * which is `address`. The pool keeps `idle` memory (with sources direct and driver it is in no segment: see idle_bytes); `free`
- * memory belongs to the source, and device work still uses the `pending` parts of it. `vrampool trace plot` draws it. It is not a consistent snapshot while other threads use the pool.
+ * them, sorted by address; their blocks cover them without holes, sorted by address. Memory is in one segment: that of a
+ * stitched block at the block's address. `stream` is the stream's handle as a number, 0 if unknown. `block`, of live and
+ * private ones, is the address that vrampool_allocate() returned, which is `address`. The pool keeps `idle` memory (with
+ * sources direct and driver it is in no segment: see idle_bytes); `free` memory belongs to the source, and device work still
+ * uses the `pending` parts of it. `vrampool trace plot` draws it. It is not consistent while other threads use the pool.
  *
  * Thread-safe.
  */

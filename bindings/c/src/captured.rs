@@ -25,6 +25,8 @@ pub(crate) struct Captures {
     /// Which requests go where, the newest last.
     routes: Mutex<Vec<Route>>,
     private: Mutex<HashMap<Id, Arc<Private>>>,
+    /// Also released ones, as long as they have blocks.
+    all: Mutex<Vec<Weak<Private>>>,
     in_flight: Mutex<InFlight>,
 }
 
@@ -46,14 +48,15 @@ pub(crate) struct Route {
     pub(crate) filter: Option<Arc<Filter>>,
 }
 
-/// A private pool.
+/// A private pool. Its blocks have handles to it, because its arena keeps their contents asleep.
 #[derive(Debug)]
 pub(crate) struct Private {
     pub(crate) id: Id,
     /// The tag that it is of.
-    above: Arc<Tagged>,
-    /// The pool below the tag's; `None` when it is released.
-    own: Mutex<Option<Arc<Tagged>>>,
+    pub(crate) above: Arc<Tagged>,
+    /// The pool below the tag's.
+    pub(crate) own: Arc<Tagged>,
+    is_released: AtomicBool,
     home: Arc<Home>,
     /// The captures of its pool, while the pool lives.
     captures: Weak<Captures>,
@@ -80,51 +83,44 @@ impl Captured {
         self.buffer.as_ref()
     }
 
-    pub(crate) fn id(&self) -> Id {
-        self.home.id
-    }
-
-    pub(crate) fn is_of(&self, private: &Arc<Private>) -> bool {
-        Arc::ptr_eq(&self.home, private)
-    }
-
-    /// Its graphs were released: it is as a block of the pool until it is freed.
-    pub(crate) fn is_released(&self) -> bool {
-        self.home.own().is_none()
+    pub(crate) fn home(&self) -> &Arc<Private> {
+        &self.home
     }
 }
 
 impl Drop for Captured {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        if self.is_released() {
+        if self.home.listed_id().is_none() {
             self.home.free_later(buffer);
         }
     }
 }
 
 impl Private {
-    /// Its pool, unless it is released.
-    pub(crate) fn own(&self) -> Option<Arc<Tagged>> {
-        self.own.lock().clone()
+    /// Its number, until its graphs are released: a block is then as one of the tag until it is freed.
+    pub(crate) fn listed_id(&self) -> Option<Id> {
+        // Acquire: pairs with the release of the thread that released it.
+        (!self.is_released.load(Ordering::Acquire)).then_some(self.id)
     }
 
     /// Its pool, for a request of `bytes` bytes.
-    pub(crate) fn serving(&self, bytes: u64) -> Result<Arc<Tagged>, Failure> {
-        match self.own() {
-            Some(own) if !self.above.is_asleep() => Ok(own),
+    pub(crate) fn serving(&self, bytes: u64) -> Result<&Arc<Tagged>, Failure> {
+        match self.listed_id() {
+            Some(_) if !self.above.is_asleep() => Ok(&self.own),
             Some(_) => Err(self.above.asleep(bytes)),
             None => Err(Failure::invalid("id", &format!("the private pool {:?} was released", self.id))),
         }
     }
 
     /// Frees a block of the pool once no work of the device uses it.
-    fn free_later(&self, buffer: Buffer<AnyDevice>) {
+    fn free_later(self: &Arc<Self>, buffer: Buffer<AnyDevice>) {
+        let freed = InFlight { of_graphs: vec![(buffer, Arc::clone(self))], ..InFlight::default() };
         match self.captures.upgrade() {
-            Some(captures) => captures.in_flight.lock().of_graphs.push(buffer),
+            Some(captures) => captures.in_flight.lock().add(freed),
             None => {
                 self.home.drain().unwrap_or_else(|failure| not_waited_for(1, &failure));
-                drop(buffer);
+                freed.release();
             }
         }
     }
@@ -162,7 +158,7 @@ impl Captures {
         // Release: a thread that sees it finds the route.
         ROUTES.fetch_add(1, Ordering::Release);
         drop(routes);
-        drop(complete);
+        complete.release();
         Ok(())
     }
 
@@ -173,33 +169,49 @@ impl Captures {
         above: Arc<Tagged>,
         home: &Arc<Home>,
     ) -> Result<Arc<Private>, Failure> {
-        let mut known = self.private.lock();
-        let private = match known.entry(id) {
-            Entry::Occupied(private) => Arc::clone(private.get()),
-            Entry::Vacant(place) => {
-                let name = format!("{}/graph {}.{}", above.pool.name(), id.0, id.1);
-                let child = || above.pool.child(name.clone()).private(true);
-                // Without addresses for an arena it keeps blocks as they are.
-                let pool = child().build().or_else(|_| child().source(Source::Direct).build())?;
-                let own = Mutex::new(Some(Arc::new(Tagged::new(&above.tag, pool))));
-                let (home, captures) = (Arc::clone(home), Arc::downgrade(self));
-                let (uses, is_used_on_oom) = (AtomicUsize::new(0), AtomicBool::new(false));
-                let private = Private { id, above, own, home, captures, uses, is_used_on_oom };
-                Arc::clone(place.insert(Arc::new(private)))
+        let mut made = None;
+        loop {
+            let mut known = self.private.lock();
+            let found = known.get(&id).cloned().or_else(|| made.take());
+            if let Some(private) = found {
+                // Relaxed, here and where it is released: the lock orders them.
+                private.uses.fetch_add(1, Ordering::Relaxed);
+                if let Entry::Vacant(place) = known.entry(id) {
+                    place.insert(Arc::clone(&private));
+                    let mut all = self.all.lock();
+                    all.retain(|of| of.strong_count() > 0);
+                    all.push(Arc::downgrade(&private));
+                }
+                return Ok(private);
             }
-        };
-        // Relaxed, here and where it is released: the lock orders them.
-        private.uses.fetch_add(1, Ordering::Relaxed);
-        Ok(private)
+            drop(known);
+            made = Some(self.make(id, &above, home)?);
+        }
+    }
+
+    fn make(
+        self: &Arc<Self>,
+        id: Id,
+        above: &Arc<Tagged>,
+        home: &Arc<Home>,
+    ) -> Result<Arc<Private>, Failure> {
+        let name = format!("{}/graph {}.{}", above.pool.name(), id.0, id.1);
+        let child = || above.pool.child(name.clone()).private(true);
+        // Without addresses for an arena it keeps blocks as they are.
+        let pool = child().build().or_else(|_| child().source(Source::Direct).build())?;
+        let own = Arc::new(Tagged::new(&above.tag, pool));
+        let (above, home, captures) = (Arc::clone(above), Arc::clone(home), Arc::downgrade(self));
+        let (uses, [is_released, is_used_on_oom]) = Default::default();
+        Ok(Arc::new(Private { id, above, own, is_released, home, captures, uses, is_used_on_oom }))
     }
 
     pub(crate) fn private(&self, id: Id) -> Option<Arc<Private>> {
         self.private.lock().get(&id).cloned()
     }
 
-    /// The pools of all private pools, with their numbers.
-    pub(crate) fn all_own(&self) -> Vec<(Id, Arc<Tagged>)> {
-        self.private.lock().values().filter_map(|private| Some((private.id, private.own()?))).collect()
+    /// All private pools, also released ones that have blocks or wait for the device.
+    pub(crate) fn all(&self) -> Vec<Arc<Private>> {
+        self.all.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// How often a private pool is used.
@@ -217,24 +229,24 @@ impl Captures {
         })
     }
 
-    /// Releases idle memory of private pools that others may use, as [`reclaim`](Self::reclaim) does.
-    pub(crate) fn spare(&self, home: &Home) -> u64 {
+    /// Releases idle memory of private pools that others may use, as [`reclaim`](Self::reclaim) does. Returns whether
+    /// a request may find more than before.
+    pub(crate) fn spare(&self, home: &Home) -> bool {
         // Relaxed: it is set before the memory is short, or the next request sees it.
         let is_spare = |private: &&Arc<Private>| private.is_used_on_oom.load(Ordering::Relaxed);
-        let private = self.private.lock();
-        let spare: Vec<_> = private.values().filter(is_spare).filter_map(|private| private.own()).collect();
-        drop(private);
-        if spare.is_empty() {
-            return self.reclaim(home);
+        let spare: Vec<_> = self.private.lock().values().filter(is_spare).cloned().collect();
+        let mut released = 0;
+        if !spare.is_empty() {
+            // Nothing begins to be captured meanwhile. A sleep is not waited for, whose callback may begin.
+            let routes = self.routes.lock();
+            // Graphs may use it, whose launches are not known.
+            if !routes.is_empty() || home.drain().is_err() {
+                return false;
+            }
+            let release = || spare.iter().map(|of| internal::release_private(&of.own.pool)).sum();
+            released = internal::refuse_while_changing(release);
         }
-        let routes = self.routes.lock();
-        // Graphs may use it, whose launches are not known.
-        if !routes.is_empty() || home.drain().is_err() {
-            return 0;
-        }
-        drop(routes);
-        let released: u64 = spare.iter().map(|own| internal::release_private(&own.pool)).sum();
-        released + self.reclaim(home)
+        self.reclaim(home).is_some() || released > 0
     }
 
     /// Ends the newest route of this number, if there is one.
@@ -259,21 +271,24 @@ impl Captures {
         }
         let private = private.remove();
         drop(known);
-        self.in_flight.lock().released.extend(private.own.lock().take());
+        self.keep_released(private);
         self.reclaim(home);
         true
     }
 
     pub(crate) fn release_all(&self, home: &Home) {
         let all: Vec<_> = self.private.lock().drain().collect();
-        for (_, private) in all {
-            self.in_flight.lock().released.extend(private.own.lock().take());
-        }
+        all.into_iter().for_each(|(_, private)| self.keep_released(private));
         // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the
         // order of its stream.
-        drop(self.drain(home));
+        self.drain(home).release();
         let rest = std::mem::take(&mut *self.in_flight.lock());
-        drop(rest);
+        rest.release();
+    }
+
+    fn keep_released(&self, private: Arc<Private>) {
+        private.is_released.store(true, Ordering::Release);
+        self.in_flight.lock().released.push(private);
     }
 
     /// Keeps a block of no graph until no work on the device can use it.
@@ -286,18 +301,18 @@ impl Captures {
         self.in_flight.lock().unordered_of(pool)
     }
 
-    /// Frees memory of released graphs once the device has completed their work. Returns the number of bytes:
-    /// none while something is captured, which a wait for the device would invalidate.
-    pub(crate) fn reclaim(&self, home: &Home) -> u64 {
+    /// Frees memory of released graphs once the device has completed their work. Returns the bytes that they released;
+    /// `None` if nothing was freed, as while something is captured, which a wait for the device would invalidate.
+    pub(crate) fn reclaim(&self, home: &Home) -> Option<u64> {
         let complete = {
             // Nothing begins to be captured meanwhile.
             let routes = self.routes.lock();
             if !routes.is_empty() || self.in_flight.lock().is_empty() {
-                return 0;
+                return None;
             }
             self.drain(home)
         };
-        complete.bytes()
+        (!complete.is_empty()).then(|| complete.release())
     }
 
     /// Waits for the device. Returns what is complete then: all or, where it fails, nothing.
@@ -315,7 +330,8 @@ impl Captures {
 
     /// Bytes of private pools, and of released ones that are not freed yet.
     pub(crate) fn bytes(&self) -> u64 {
-        let private: u64 = self.all_own().iter().map(|(_, own)| own.held_bytes()).sum();
+        let all: Vec<_> = self.private.lock().values().cloned().collect();
+        let private: u64 = all.iter().map(|private| private.own.held_bytes()).sum();
         private + self.in_flight.lock().of_graphs_bytes()
     }
 }

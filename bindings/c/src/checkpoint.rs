@@ -30,7 +30,7 @@ impl CPool {
     pub(crate) fn restore_private(&self, private: &Arc<Private>, wanted: &[Wanted]) -> Result<(), Failure> {
         let mut live = Vec::new();
         blocks::each_of(self.handle, |address, held| {
-            if matches!(&held.memory, Memory::Captured(captured) if captured.is_of(private)) {
+            if matches!(&held.memory, Memory::Captured(captured) if Arc::ptr_eq(captured.home(), private)) {
                 live.push(address);
             }
         });

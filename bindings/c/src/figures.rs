@@ -121,7 +121,7 @@ fn without_live(stats: &mut PoolStats, free: &Unordered) {
 impl CPool {
     /// Of each tag, by name.
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
-        let graphs = self.captures.all_own();
+        let graphs = self.captures.all();
         let of_pool = |tagged: &Tagged| {
             let mut full = tagged.pool.own_stats();
             full.caps.limit_bytes = self.main.pool.limit();
@@ -135,8 +135,8 @@ impl CPool {
         };
         let of = |tagged: &Arc<Tagged>| {
             let (full, stats) = of_pool(tagged);
-            let graphs = graphs.iter().filter(|(_, own)| own.tag == tagged.tag);
-            let sum = graphs.fold(stats, |sum, (_, own)| sum.and(of_pool(own).1));
+            let graphs = graphs.iter().filter(|private| Arc::ptr_eq(&private.above, tagged));
+            let sum = graphs.fold(stats, |sum, private| sum.and(of_pool(&private.own).1));
             (tagged.tag.clone(), full, sum)
         };
         self.tags().iter().map(of).collect()

@@ -138,8 +138,8 @@ impl CPool {
         let (buffer, named) = self.home.with_stream(raw, |stream| {
             let buffer = match own.pool.allocate(bytes, stream) {
                 Ok(buffer) => buffer,
-                Err(Error::Capture { .. }) => self.allocate_for_captured(&own, bytes, stream)?,
-                Err(error) => self.allocate_again(&own, bytes, stream, error)?,
+                Err(Error::Capture { .. }) => self.allocate_for_captured(own, bytes, stream)?,
+                Err(error) => self.allocate_again(own, bytes, stream, error)?,
             };
             Ok((buffer, Named::new(raw, stream, epoch)))
         })?;
@@ -212,8 +212,8 @@ impl CPool {
             return Err(tagged.refusal(error));
         }
         let error = match self.captures.spare(&self.home) {
-            0 => error,
-            _ => match tagged.pool.allocate(bytes, stream) {
+            false => error,
+            true => match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => return Ok(buffer),
                 Err(error) => error,
             },
@@ -226,10 +226,10 @@ impl CPool {
         self.tags.read().values().cloned().collect()
     }
 
-    /// All tags, and the private pools of graphs.
+    /// All tags, and the private pools of graphs, also released ones that have blocks.
     pub(crate) fn tags_and_graphs(&self) -> Vec<Arc<Tagged>> {
         let mut all = self.tags();
-        all.extend(self.captures.all_own().into_iter().map(|(_, own)| own));
+        all.extend(self.captures.all().iter().map(|private| Arc::clone(&private.own)));
         all
     }
 
@@ -282,7 +282,7 @@ impl CPool {
 
     /// Releases idle memory until at most so many bytes are idle in all.
     pub(crate) fn trim(&self, cached_bytes: u64) -> u64 {
-        self.captures.reclaim(&self.home) + self.main.trim_to(cached_bytes)
+        self.captures.reclaim(&self.home).unwrap_or(0) + self.main.trim_to(cached_bytes)
     }
 }
 

@@ -1,18 +1,22 @@
 //! What a pool has in memory, as JSON.
 
 use crate::blocks;
-use crate::captured::Id;
+use crate::captured::{Id, Private};
 use crate::memory::Memory;
 use crate::pool::CPool;
 use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 use vrampool::any::AnyDevice;
 use vrampool::arena::SpanState;
 use vrampool::internal;
 use vrampool::settings::Effective;
 use vrampool::{Backend, Pool, Source};
+
+/// By address.
+type Segments = BTreeMap<u64, Value>;
 
 /// A live block, as it is listed.
 struct Live {
@@ -79,7 +83,7 @@ pub(crate) fn live_spans(handle: u64) -> Vec<Span> {
 
 fn private_of(memory: &Memory) -> Option<Id> {
     match memory {
-        Memory::Captured(captured) if !captured.is_released() => Some(captured.id()),
+        Memory::Captured(captured) => captured.home().listed_id(),
         _ => None,
     }
 }
@@ -150,11 +154,15 @@ impl CPool {
     }
 
     /// The segments by their addresses.
-    fn segments(&self) -> BTreeMap<u64, Value> {
-        let mut by_tag: HashMap<String, Vec<Live>> = HashMap::new();
+    fn segments(&self) -> Segments {
+        // By the names of tags' pools, and private pools.
+        let mut by_pool: HashMap<(String, usize), Vec<Live>> = HashMap::new();
         blocks::each_of(self.handle, |address, held| {
             let Some(buffer) = held.memory.buffer() else { return };
-            let state = if matches!(held.memory, Memory::Captured(_)) { "private" } else { "live" };
+            let (state, private) = match &held.memory {
+                Memory::Captured(captured) => ("private", Arc::as_ptr(captured.home()).addr()),
+                _ => ("live", 0),
+            };
             let live = Live {
                 bytes: buffer.capacity(),
                 requested: held.memory.requested(),
@@ -164,22 +172,29 @@ impl CPool {
                 at: address,
                 pool: private_of(&held.memory),
             };
-            by_tag.entry(buffer.pool_name().to_owned()).or_default().push(live);
+            by_pool.entry((buffer.pool_name().to_owned(), private)).or_default().push(live);
         });
-        let mut segments = BTreeMap::new();
-        let tags = self.tags().into_iter().map(|tagged| (None, tagged));
-        let graphs = self.captures.all_own().into_iter().map(|(id, own)| (Some(id), own));
-        for (id, tagged) in tags.chain(graphs) {
-            let live = by_tag.remove(tagged.pool.name()).unwrap_or_default();
-            match tagged.pool.arena() {
-                Some(arena) if id.is_none() || arena.is_growing() => {
-                    arena_segments(&tagged, id, &live, &mut segments);
+        let mut segments = Segments::new();
+        for private in self.captures.all() {
+            let own = &private.own;
+            let key = (own.pool.name().to_owned(), Arc::as_ptr(&private).addr());
+            let live = by_pool.remove(&key).unwrap_or_default();
+            match own.pool.arena() {
+                Some(arena) if arena.is_growing() => {
+                    arena_segments(own, Some(&*private), &live, &mut segments)
                 }
-                _ => own_segments(&tagged, &live, &mut segments),
+                // The tag's arena, which lists it.
+                Some(_) => by_pool.entry((private.above.pool.name().to_owned(), 0)).or_default().extend(live),
+                None => own_segments(own, &live, &mut segments),
             }
         }
-        // Of released private pools.
-        by_tag.values().for_each(|live| own_segments(&self.main, live, &mut segments));
+        for tagged in self.tags() {
+            let live = by_pool.remove(&(tagged.pool.name().to_owned(), 0)).unwrap_or_default();
+            match tagged.pool.arena() {
+                Some(_) => arena_segments(&tagged, None, &live, &mut segments),
+                None => own_segments(&tagged, &live, &mut segments),
+            }
+        }
         segments
     }
 }
@@ -191,7 +206,7 @@ fn settings_of(pool: &Pool<AnyDevice>) -> BTreeMap<&'static str, Value> {
 }
 
 /// Each block is an allocation of its own.
-fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
+fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut Segments) {
     let kind = tagged.pool.source().name();
     for block in live {
         let listed = vec![block.listed(block.bytes)];
@@ -201,7 +216,7 @@ fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Val
 
 /// The parts of an arena's range that have memory behind them. The memory of a stitched block is listed at the block's
 /// address, and not where its pieces are.
-fn arena_segments(tagged: &Tagged, id: Option<Id>, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
+fn arena_segments(tagged: &Tagged, private: Option<&Private>, live: &[Live], segments: &mut Segments) {
     let Some((arena, base)) = tagged.pool.arena().and_then(|arena| Some((arena, arena.base()?))) else {
         return;
     };
@@ -210,7 +225,9 @@ fn arena_segments(tagged: &Tagged, id: Option<Id>, live: &[Live], segments: &mut
         live.iter().flat_map(|block| block.parts.iter().map(move |part| (part.start, block))).collect();
     // Bytes of stitched blocks that have memory behind them, by address.
     let mut stitched: BTreeMap<u64, (&Live, u64)> = BTreeMap::new();
-    let (spans, mapped, pending) = (arena.blocks(), arena.mapped(), arena.pending());
+    // A private pool keeps what is free in its arena.
+    let (state, pending) = if private.is_some() { ("idle", Vec::new()) } else { ("free", arena.pending()) };
+    let (spans, mapped, id) = (arena.blocks(), arena.mapped(), private.and_then(Private::listed_id));
     let mut spans = spans.iter().peekable();
     for run in mapped {
         let mut part = Part::new(base + run.start, base, &pending);
@@ -229,9 +246,7 @@ fn arena_segments(tagged: &Tagged, id: Option<Id>, live: &[Live], segments: &mut
                         part = Part::new(address + bytes, base, &pending);
                     }
                     (Some(block), _) => part.add(bytes, block.listed(bytes)),
-                    (None, SpanState::Free) if id.is_none() => {
-                        part.add(bytes, free(address, bytes, "free", id))
-                    }
+                    (None, SpanState::Free) => part.add(bytes, free(address, bytes, state, id)),
                     (None, _) => part.add(bytes, free(address, bytes, "idle", id)),
                 }
             }
@@ -268,7 +283,7 @@ impl<'a> Part<'a> {
         self.blocks.push(block);
     }
 
-    fn end(self, tagged: &Tagged, kind: &str, segments: &mut BTreeMap<u64, Value>) {
+    fn end(self, tagged: &Tagged, kind: &str, segments: &mut Segments) {
         if self.bytes == 0 {
             return;
         }

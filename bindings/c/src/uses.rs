@@ -144,7 +144,7 @@ fn record(held: &mut Held, stream: usize, record: Record) -> Result<(), Failure>
         }
         match &mut held.memory {
             Memory::Captured(captured) => {
-                let is_released = captured.is_released();
+                let is_released = captured.home().listed_id().is_none();
                 match captured.buffer() {
                     Some(buffer) if is_released => Ok(record(buffer, stream)?),
                     // The program orders the graph's work, which is waited for as a whole when the graph goes.

@@ -10,7 +10,7 @@ use vrampool_c::boundary::{Out, Text};
 use vrampool_c::*;
 
 const MIB: usize = 1 << 20;
-/// What virtual memory is mapped in.
+/// The unit in which virtual memory is mapped.
 const PAGE: u64 = 2 << 20;
 
 /// PyTorch's pool, of which the process has one: a test at a time.
@@ -98,7 +98,7 @@ fn a_private_pool_that_is_asleep_serves_nothing() {
 
 #[test]
 fn a_private_pool_lives_until_its_last_graph_is_dropped() {
-    let torch = Torch::new("device=host");
+    let torch = Torch::new("device=host; source=virtual; limit=4MiB");
     let stream = torch.stream();
     let mut of_graphs = Vec::new();
     for _ in 0..2 {
@@ -111,6 +111,8 @@ fn a_private_pool_lives_until_its_last_graph_is_dropped() {
     assert_eq!(of_graphs[0], of_graphs[1], "they share it");
     release(7);
     assert_ne!(allocate(MIB, stream), of_graphs[1], "the second graph may run");
+    let page = || vrampool_torch_alloc(PAGE as usize, 0, stream);
+    assert!(page().is_null(), "its page is kept for it");
     assert!(torch.stats().private_bytes >= MIB as u64);
     release(7);
     assert_eq!(
@@ -118,6 +120,7 @@ fn a_private_pool_lives_until_its_last_graph_is_dropped() {
         (0, PAGE),
         "the pool's block is live"
     );
+    assert!(!page().is_null(), "its page serves others");
     vrampool_clear_error();
     release(7);
     assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT, "it was released");
@@ -143,6 +146,60 @@ fn a_block_that_outlives_its_private_pool_is_waited_for_before_it_is_used_again(
     assert_eq!(torch.stats().private_bytes, 0);
     assert_eq!(torch.stats().live_buffers, 1);
     free(other, MIB, stream);
+}
+
+#[test]
+fn a_block_that_outlives_its_private_pool_sleeps_and_wakes_with_its_tag() {
+    let torch = Torch::new("device=host; source=virtual");
+    let (null, kept) = (ptr::null_mut(), [Text::from(c"default")]);
+    for is_released_asleep in [true, false] {
+        begin(7);
+        let block = allocate(MIB, null);
+        end(7);
+        // SAFETY: the host's memory, of that many bytes.
+        unsafe { block.cast::<u8>().write_bytes(7, MIB) };
+        if !is_released_asleep {
+            release(7);
+        }
+        ok(vrampool_sleep(torch.pool, boundary::Texts::of(&kept), 1, None, null, Out::null()));
+        assert_eq!((torch.stats().asleep_bytes, torch.stats().reserved_bytes), (MIB as u64, 0));
+        if is_released_asleep {
+            release(7);
+        }
+        ok(vrampool_trim(torch.pool, 0, Out::null()));
+        ok(vrampool_wake(torch.pool, boundary::Texts::null(), 0, None, null, Out::null()));
+        assert_eq!((torch.stats().asleep_bytes, torch.stats().reserved_bytes), (0, PAGE));
+        // SAFETY: as above.
+        assert_eq!(unsafe { std::slice::from_raw_parts(block.cast::<u8>(), MIB) }, [7; MIB]);
+        free(block, MIB, null);
+        ok(vrampool_trim(torch.pool, 0, Out::null()));
+        assert_eq!((torch.stats().live_buffers, torch.stats().held_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn memory_of_a_released_private_pool_counts_once_and_is_released_by_pages() {
+    let torch = Torch::new("device=host; source=virtual");
+    let stream = torch.stream();
+    begin(7);
+    let blocks = [0; 3].map(|_| allocate(MIB / 2, stream));
+    end(7);
+    // Nothing is waited for until its end.
+    begin(8);
+    release(7);
+    free(blocks[0], MIB / 2, stream);
+    assert_eq!(torch.stats().private_bytes, PAGE);
+    end(8);
+    let trim = || {
+        let mut released = 0;
+        ok(vrampool_trim(torch.pool, 0, Out::from(&mut released)));
+        released
+    };
+    free(blocks[1], MIB / 2, stream);
+    assert_eq!(trim(), 0, "a block of the page is live");
+    free(blocks[2], MIB / 2, stream);
+    assert_eq!((trim(), torch.stats().reserved_bytes), (PAGE, 0));
+    release(8);
 }
 
 #[test]

@@ -171,3 +171,34 @@ fn each_live_block_is_listed_once_by_its_address() {
     assert!(!by_state(&self::snapshot(pool)).contains_key("live"));
     ok(vrampool_destroy(pool));
 }
+
+/// Over an arena of fixed size they are in its segment, and over virtual memory in segments of their own.
+#[test]
+fn blocks_of_private_pools_are_listed_once() {
+    let (null, id) = (ptr::null_mut(), MempoolId { first: 0, second: 7 });
+    for source in ["arena", "virtual"] {
+        let options = CString::new(format!("device=host; limit=16MiB; source={source}")).expect("no 0");
+        let mut pool = 0;
+        ok(vrampool_torch_configure(options.as_c_str().into()));
+        ok(vrampool_torch_pool(0, Out::from(&mut pool)));
+        vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
+        let blocks = [0; 3].map(|_| vrampool_torch_alloc(1 << 20, 0, null));
+        vrampool_torch_end_allocate_to_pool(0, id);
+        vrampool_torch_free(blocks[1], 1 << 20, 0, null);
+        for is_released in [false, true] {
+            if is_released {
+                vrampool_torch_release_pool(0, id);
+            }
+            let snapshot = snapshot(pool);
+            let states = by_state(&snapshot);
+            let bytes = if source == "arena" { 16 << 20 } else { stats(pool).reserved_bytes };
+            assert_eq!(states.values().sum::<u64>(), bytes, "{snapshot}");
+            assert_eq!(states["private"], 2 << 20, "{snapshot}");
+            let kinds: Vec<_> = snapshot["segments"].as_array().expect("segments").iter().collect();
+            assert!(kinds.iter().all(|segment| segment["kind"] == source), "{snapshot}");
+        }
+        vrampool_torch_free(blocks[0], 1 << 20, 0, null);
+        vrampool_torch_free(blocks[2], 1 << 20, 0, null);
+        ok(vrampool_torch_shutdown());
+    }
+}
