@@ -29,7 +29,7 @@ use std::sync::{Arc, Weak};
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{DeviceId, MemoryKind, StreamId};
 
-/// The state of a pool. What each hit reads comes first, to share a line, and then what other requests read.
+/// The state of a pool. First the fields that each hit reads, to share a line, then those that other requests read.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PoolCore {

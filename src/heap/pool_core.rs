@@ -44,7 +44,7 @@ impl PoolCore {
         let mut depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
         let (parent, is_private) = parent.unzip();
         depot.accounts.is_private = is_private.unwrap_or_default();
-        let lock = match supply.arena().filter(|_| !supply.is_of_parent) {
+        let lock = match supply.exclusive_arena() {
             Some(arena) => arena.with_lock(|lock| PoolLock::over_arena(depot, lock))?,
             None => PoolLock::new(depot),
         };

@@ -27,7 +27,7 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
         let supply = self.0.supply::<B>();
         // The ticks are those of the depot, and each clock has markers of its own.
-        if let Some(arena) = supply.arena().filter(|_| !supply.is_of_parent) {
+        if let Some(arena) = supply.exclusive_arena() {
             return arena.with_markers(act);
         }
         let mut depot = self.0.depot();

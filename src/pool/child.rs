@@ -1,7 +1,6 @@
 //! Pools below a pool: how they are made, and their shares of its limit.
 
 use crate::error::{Error, Shortage};
-use crate::heap::arena::SpanState;
 use crate::heap::core::{Life, PoolCore};
 use crate::heap::ledger::admission::NoShare;
 use crate::heap::ledger::pool_tree::Asked;
@@ -103,12 +102,9 @@ impl<B: Backend> Pool<B> {
         fork::check()?;
         let core = &self.handle.core;
         core.check_device(stream)?;
-        // Each free part of a private arena is the stream's for a moment.
         let is_private = self.handle.settings.private == Some(true);
-        if let Some(arena) = core.supply::<B>().own_growing_arena().filter(|_| is_private) {
-            let (free, base) = (arena.blocks().into_iter(), arena.base().unwrap_or(0));
-            free.filter(|span| span.state == SpanState::Free)
-                .try_for_each(|span| arena.allocate_at(base + span.offset, span.bytes, stream).map(drop))?;
+        if let Some(arena) = core.supply::<B>().exclusive_arena().filter(|_| is_private) {
+            arena.use_free_on(stream)?;
         }
         let idle = core.depot().buckets.idle_counts();
         let mut waits = 0;

@@ -2,13 +2,15 @@
 //! beside, mapped memory stays at its addresses, no live bytes are served again, and memory at an address is served if
 //! it is free.
 
-use crate::{Device, KIB};
+use crate::{Device, KIB, device};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::StreamId;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Buffer, Error, Pool, Source, Stream, internal};
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, SizeClasses, Source, Stream, internal};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 const PAGE: u64 = 64 * KIB;
@@ -242,6 +244,108 @@ fn what_a_private_child_has_free_is_mapped_again_after_a_sleep() {
     assert_eq!(attaching.commit(), 12 * PAGE);
     scene.look();
     drop(live);
+}
+
+fn at(buffer: &Buffer<Device>) -> u64 {
+    buffer.address().expect("the host has addresses")
+}
+
+/// Neither does the launch take what is free: a request beside it may get part of that, and the rest is the graph's.
+#[test]
+fn a_graph_is_a_user_of_free_memory_of_which_another_request_gets_a_part() {
+    let scene = Scene::new();
+    let [own, launched] = scene.streams();
+    let blocks = [(); 3].map(|()| scene.child.allocate(3 * PAGE, &own).expect("memory"));
+    let places = [at(&blocks[0]), at(&blocks[2])];
+    let [first, _wall, last] = blocks;
+    let _gate = close_gate(&own);
+    drop((first, last));
+    let peak = scene.arena().peak_used();
+    let (child, stream, is_first) = (scene.child.clone(), own.clone(), AtomicBool::new(true));
+    let kept = Arc::new(Mutex::new(None));
+    let beside = Arc::clone(&kept);
+    scene.device.before_capture_query(move || {
+        if is_first.swap(false, Relaxed) {
+            let block = internal::allocate_at(&child, places[1], PAGE, &stream).expect("no fault");
+            *beside.lock().expect("no panic") = block;
+        }
+    });
+    scene.child.used_on(&launched).expect("no fault");
+    scene.device.forget_hook();
+    assert!(kept.lock().expect("no panic").take().is_some(), "it was free");
+    assert_eq!(scene.arena().peak_used(), peak);
+    for place in [places[0], places[1] + PAGE] {
+        let [other] = [(); 1].map(|()| scene.device.create_stream().expect("a stream"));
+        let waits = scene.arena().stream_waits();
+        let rest = internal::allocate_at(&scene.child, place, PAGE, &other).expect("no fault");
+        assert_eq!(scene.arena().stream_waits(), waits + 2, "the earlier user, and the graph");
+        drop(rest);
+    }
+}
+
+/// An arena that the program made is the child's as well.
+#[test]
+fn a_private_child_over_an_arena_of_the_program_orders_graphs_too() {
+    let scene = Scene::new();
+    let [own, launched] = scene.streams();
+    let arena = DeviceArena::builder(&scene.device).growing().limit(16 * PAGE).build().expect("an arena");
+    let child = scene.pool.child("of an arena").arena(&arena).private(true).build().expect("a pool");
+    let block = child.allocate(3 * PAGE, &own).expect("memory");
+    let (place, gate) = (at(&block), close_gate(&own));
+    drop(block);
+    child.used_on(&launched).expect("no fault");
+    assert_eq!(arena.stream_waits(), 1);
+    let again = internal::allocate_at(&child, place, 3 * PAGE, &own).expect("no fault").expect("it is free");
+    assert_eq!((at(&again), arena.stream_waits()), (place, 2));
+    drop(gate);
+}
+
+/// Idle memory elsewhere makes room for memory at an address, as for any request.
+#[test]
+fn memory_at_an_address_has_the_room_of_any_request() {
+    let scene = Scene::new();
+    let [own, _] = scene.streams();
+    let arena = DeviceArena::builder(&scene.device).growing().limit(16 * PAGE).build().expect("an arena");
+    scene.pool.set_limit(5 * PAGE).expect("no share");
+    let child = scene.pool.child("of an arena").arena(&arena).private(true).build().expect("a pool");
+    let place = at(&child.allocate(3 * PAGE, &own).expect("memory"));
+    drop(scene.pool.allocate(4 * PAGE, &own).expect("memory"));
+    assert_eq!(scene.pool.stats().idle_bytes, 4 * PAGE);
+    let again = internal::allocate_at(&child, place, 3 * PAGE, &own).expect("idle memory makes room");
+    assert_eq!((again.map(|block| at(&block)), scene.pool.stats().idle_bytes), (Some(place), 0));
+    child.close();
+    let error = internal::allocate_at(&child, place, 3 * PAGE, &own).expect_err("it is closed");
+    assert!(matches!(error, Error::Closed), "{error}");
+}
+
+/// Of memory of the driver, the block at the address may be of a larger class, and of another stream.
+#[test]
+fn a_borrowed_block_is_served_at_its_address_to_the_stream_that_asks() {
+    let device = device();
+    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let classes = SizeClasses::Geometric { per_doubling: 8, from: 4 * KIB };
+    let builder = Pool::builder(&device).source(Source::Direct).size_classes(classes);
+    let pool = builder.build().expect("a pool");
+    let child = pool.child("graph").private(true).build().expect("a pool");
+    let larger = child.allocate(20 * KIB, &own).expect("memory");
+    let (place, class) = (at(&larger), larger.capacity());
+    let live = child.allocate(16 * KIB, &own).expect("memory");
+    drop(larger);
+    let borrowed = child.allocate(18 * KIB, &own).expect("memory");
+    assert_eq!((at(&borrowed), borrowed.capacity()), (place, class));
+    let (gate, stats) = (close_gate(&own), child.stats());
+    drop(borrowed);
+    let again =
+        internal::allocate_at(&child, place, 18 * KIB, &other).expect("no fault").expect("it is idle");
+    assert_eq!((at(&again), again.capacity(), again.stream_id()), (place, class, other.id()));
+    let after = child.stats();
+    assert_eq!(after.stream_waits, stats.stream_waits + 1, "it waits for the earlier user");
+    assert_eq!(
+        (after.live_bytes, after.requested_bytes, after.live_buffers, after.idle_bytes),
+        (stats.live_bytes, stats.requested_bytes, stats.live_buffers, stats.idle_bytes)
+    );
+    drop((gate, live, again));
+    assert_eq!(child.stats().live_bytes, 0);
 }
 
 /// A launch on another stream waits for earlier work on what is free, and the next request waits for the launch.

@@ -13,9 +13,9 @@ use super::state::TakenBlock;
 use super::state_lock::StateGuard;
 use super::{ArenaBuffer, DeviceArena};
 use crate::error::{Error, Forbidden};
-use crate::heap::space::Zone;
+use crate::heap::space::{FreeBlock, Zone};
 use crate::streams::order::{Need, Order};
-use crate::streams::uses::AwaitedUsers;
+use crate::streams::uses::{AwaitedUsers, Streams};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Memory, Stream, StreamId, logging};
@@ -45,6 +45,23 @@ impl<B: Backend> DeviceArena<B> {
         let zone = state.engine.zone_at(offset);
         let request = ArenaRequest { bytes, alignment: 1, zone, stream, is_captured: false };
         core.make_buffer(state, TakenBlock::plain(block), &request).map(Some)
+    }
+
+    /// Makes `stream` a user of all free memory, ordered after its earlier users.
+    pub(crate) fn use_free_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        let core = &self.core;
+        let mut state = core.attached(0, || core.lock_for_request(stream))?;
+        state.uses.ticks.used_by(stream.id());
+        let (mut before, mut dropped) = (AwaitedUsers::new(), Streams::new());
+        for FreeBlock { offset, bytes, .. } in state.engine.free_by_offset() {
+            dropped.extend(state.uses.add_user(offset..offset + bytes, stream, &mut before));
+            if state.are_concurrent {
+                state.uses.freed_unmarked(stream, bytes);
+            }
+        }
+        drop(state);
+        drop(dropped);
+        core.take_over(&before, stream, Need { requested: 0, class: 0 })
     }
 }
 

@@ -56,7 +56,7 @@ impl Family {
         }
     }
 
-    /// Counts the changes of a node in the nodes above. None of these is looked at before.
+    /// Counts the changes of the last pool that left in the nodes above it. No pool reads those nodes before that.
     fn count(&mut self) {
         let Some(mut node) = self.uncounted.take() else { return };
         while let Some(above) = self.member(node).above {
@@ -208,7 +208,7 @@ impl DepotGuard {
         if !accounts.is_private {
             family.caps.set_common(&accounts.caps);
         }
-        // What the accounts know of the others stays so.
+        // The accounts know of every change of the others, so they remain up to date after this one.
         family.change += 1;
         let change = family.change;
         drop(family);

@@ -61,7 +61,7 @@ struct Local {
     keeps_none: Cell<bool>,
 }
 
-/// What a thread has. The first caches share a line with the borrow flag.
+/// The state of one thread. The first caches share a line with the borrow flag.
 #[repr(C)]
 struct Kept {
     /// Borrowed exclusively at the thread's end only.

@@ -235,8 +235,8 @@ impl ThreadCache {
     }
 
     fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
-        let epoch = self.epoch.replace(NEVER);
         let pool = self.pool.try_borrow_mut().ok()?.take()?;
+        let epoch = self.epoch.replace(NEVER);
         let mut depot = pool.depot();
         let (dismissed, was_awaited) = depot.dismiss(self, epoch, leaving);
         drop(depot);

@@ -244,31 +244,17 @@ impl PoolCore {
     ) -> Result<Option<Box<Block>>, Error> {
         let Request { key, requested, stream, .. } = *request;
         let (supply, need) = (self.supply::<B>(), request.need());
-        let allow_release = || need.check(&supply.device, stream, Forbidden::Release);
         let may_ask = match supply.asks_driver(key) {
             true => need.check(&supply.device, stream, Forbidden::Allocation),
             false => supply.arena().map_or(Ok(()), |arena| arena.check_awake(requested)),
         };
         may_ask.inspect_err(|error| self.count_device_failure(error))?;
+        let allow_release = || self.allow_release(request);
         if reclaim_thread::has_left() && allow_release().is_ok() {
             reclaim_thread::free();
         }
-        let made = reserved.map_or_else(|| self.make_room(request, takes_idle, allow_release), Ok);
-        let reservation = match made {
-            Ok(reservation) => reservation,
-            Err(NoRoom::Idle) => return Ok(None),
-            Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => {
-                return Err(self.out_of_memory::<B>(request, Shortage::Limit(0)));
-            }
-            Err(NoRoom::Closed) => {
-                self.count_failure(Reason::Closed);
-                return Err(Error::Closed);
-            }
-            Err(NoRoom::Forbidden(error)) => {
-                self.count_device_failure(&error);
-                return Err(error);
-            }
-        };
+        let reserved = reserved.map_or_else(|| self.reserve(request, takes_idle), |of| Ok(Some(of)))?;
+        let Some(reservation) = reserved else { return Ok(None) };
         let ask = || self.ask_source(request, allow_release);
         self.make(request, reservation, ask).map(Some).map_err(|error| match error {
             Error::OutOfMemory(error) => self.out_of_memory::<B>(request, error.shortage),
@@ -277,6 +263,33 @@ impl PoolCore {
                 error
             }
         })
+    }
+
+    fn allow_release<B: Backend>(&self, request: &Request<'_, B>) -> Result<(), Error> {
+        request.need().check(&self.supply::<B>().device, request.stream, Forbidden::Release)
+    }
+
+    /// As [`make_room`](Self::make_room). `None` means that an idle block serves instead.
+    pub(crate) fn reserve<B: Backend>(
+        &self,
+        request: &Request<'_, B>,
+        takes_idle: bool,
+    ) -> Result<Option<Reservation<'_>>, Error> {
+        match self.make_room(request, takes_idle, || self.allow_release(request)) {
+            Ok(reservation) => Ok(Some(reservation)),
+            Err(NoRoom::Idle) => Ok(None),
+            Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => {
+                Err(self.out_of_memory::<B>(request, Shortage::Limit(0)))
+            }
+            Err(NoRoom::Closed) => {
+                self.count_failure(Reason::Closed);
+                Err(Error::Closed)
+            }
+            Err(NoRoom::Forbidden(error)) => {
+                self.count_device_failure(&error);
+                Err(error)
+            }
+        }
     }
 
     /// Makes a block of reserved bytes of memory that `ask` gets from the source.

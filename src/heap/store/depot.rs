@@ -168,7 +168,7 @@ impl Depot {
     }
 
     /// Counts a block that serves a request of `key`, whose class may be smaller than its own.
-    fn count_served(&mut self, block: &mut Block, key: Key, requested: u64) {
+    pub(crate) fn count_served(&mut self, block: &mut Block, key: Key, requested: u64) {
         block.requested = requested;
         if block.key.class > key.class {
             block.serve(key.class);

@@ -42,9 +42,14 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().filter(|arena| self.owns_arena && arena.is_growing())
     }
 
+    /// The arena, if no pool above has it.
+    pub(crate) fn exclusive_arena(&self) -> Option<&DeviceArena<B>> {
+        self.arena.as_ref().filter(|_| !self.is_of_parent)
+    }
+
     /// Sets whether free memory of an arena that no pool above has stays where it is.
     pub(crate) fn set_private(&self, is_private: bool) {
-        self.arena.iter().filter(|_| !self.is_of_parent).for_each(|arena| arena.set_private(is_private));
+        self.exclusive_arena().into_iter().for_each(|arena| arena.set_private(is_private));
     }
 
     /// Lets the device release memory that it keeps for work.
@@ -124,7 +129,7 @@ impl<B: Backend> ErasedSupply for Supply<B> {
 
     fn complete(&self, mut stats: PoolStats, peak_end: u64) -> PoolStats {
         stats.source.kind = self.source;
-        match self.arena.as_ref().filter(|_| !self.is_of_parent) {
+        match self.exclusive_arena() {
             Some(arena) => stats.with_arena(arena, peak_end),
             None => stats,
         }

@@ -205,6 +205,30 @@ impl<S: Stream> UseMap<S> {
         dropped
     }
 
+    /// Adds `stream` to the users of a free `range`, and those that it must wait for to `before`. Returns handles as
+    /// [`put`](Self::put).
+    #[must_use]
+    pub(crate) fn add_user(
+        &mut self,
+        range: Range<u64>,
+        stream: &S,
+        before: &mut AwaitedUsers<S>,
+    ) -> Streams<S> {
+        let others = self.others_of(&range, stream);
+        others.iter().flatten().for_each(|(user, tick)| await_also(before, user, *tick));
+        self.note_reused(&range);
+        let is_open = |user, tick| !self.ticks.cover(user, stream.id(), tick);
+        let open = self.parts.overlapping(&range).filter(|part| part.has(is_open));
+        let within = |part: &Part<S>| part.start.max(range.start)..part.end.min(range.end);
+        let open: Vec<_> = open.map(|part| (within(part), part.uses.clone())).collect();
+        let mut dropped = self.put(range, Uses::new(stream.clone()));
+        for (part, uses) in open {
+            uses.recorded_on(stream);
+            dropped.extend(self.put(part, uses));
+        }
+        dropped
+    }
+
     /// As [`put`](Self::put) for one stream, without releasing a lock: returned handles are kept until they
     /// are [taken](Self::take_dropped). Returns `false` and does nothing if too many are kept.
     #[inline]
