@@ -354,6 +354,30 @@ mod tests {
     use crate::options::Options;
     use crate::pool::CPool;
     use std::time::{Duration, Instant};
+    use vrampool::Backend;
+    use vrampool::any::AnyStream;
+
+    /// It is not the source's, also while device work uses it.
+    #[test]
+    fn free_memory_of_a_private_pool_is_idle_and_nothing_else() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=virtual").expect("good");
+        let pool = CPool::new(0, options).expect("a pool");
+        let (main, device) = (Arc::clone(&pool.main), &pool.home.device);
+        let private = pool.captures.create((0, 9), main, &pool.home).expect("a pool");
+        let (stream, user) = (device.create_stream().expect("a stream"), device.create_stream());
+        let Ok(AnyStream::Host(user)) = user else { panic!("of the host") };
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let work = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| ended.recv().unwrap_or_default();
+        user.launch([], [], work).expect("launched");
+        let block = private.own.pool.allocate(1 << 20, &stream).expect("memory");
+        block.used_on(&user.into()).expect("used");
+        drop(block);
+        let snapshot = pool.snapshot();
+        drop(end);
+        let segment = &snapshot["segments"][0];
+        assert_eq!(segment["blocks"][0]["state"], "idle", "{snapshot}");
+        assert_eq!(segment["pending"], serde_json::json!([]), "{snapshot}");
+    }
 
     #[test]
     fn routes_of_a_pool_end_with_it() {
