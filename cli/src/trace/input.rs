@@ -29,15 +29,15 @@ pub(crate) struct Input {
 
 impl Input {
     /// The file, if it is JSON, as pools write snapshots; none is a trace.
-    pub(super) fn snapshot(&self) -> io::Result<Option<Box<dyn BufRead>>> {
+    pub(super) fn snapshot(&self) -> Option<Box<dyn BufRead>> {
         let mut input: Box<dyn BufRead> = match (self.file.as_os_str() == STDIN, File::open(&self.file)) {
             (true, _) => Box::new(io::stdin().lock()),
             (_, Ok(file)) => Box::new(io::BufReader::new(file)),
             // The reader of traces names it.
-            (_, Err(_)) => return Ok(None),
+            (_, Err(_)) => return None,
         };
-        let is_json = input.fill_buf()?.first() == Some(&b'{');
-        Ok(is_json.then_some(input))
+        let is_json = input.fill_buf().is_ok_and(|bytes| bytes.first() == Some(&b'{'));
+        is_json.then_some(input)
     }
 
     /// Reads it, with its name beside `spinner` meanwhile.

@@ -44,7 +44,7 @@ struct NoViewer {
     source: io::Error,
 }
 
-/// Replays the trace once through a pool, and writes the picture.
+/// Draws the trace, replayed once through a pool, or the snapshot as it is.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let inputs = arguments.pool.inputs().chain([arguments.input.file.as_path()]);
     let is_chart = arguments.picture.is_some_and(|picture| picture != Picture::Page);
@@ -63,7 +63,7 @@ impl device::Run for Draw<'_> {
 
     fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
         let Self { arguments, output } = self;
-        let plot = match arguments.input.snapshot()? {
+        let plot = match arguments.input.snapshot() {
             Some(json) => Plot::snapshot(json),
             None => {
                 let trace = arguments.input.read(&spinner())?;

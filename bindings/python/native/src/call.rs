@@ -32,7 +32,8 @@ pub(crate) fn call<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
-    // The compiler must not see which function it is: pyo3 declares it as one that does not unwind, and the drop of `stay` would go.
+    // The compiler must not see which function it is: pyo3 declares it as one that does not unwind, and the drop of
+    // `stay` would go.
     // SAFETY: the same function with the same arguments; the new type says that it may unwind.
     let call = hint::black_box(unsafe { mem::transmute::<Plain, Unwinding>(ffi::PyObject_Call) });
     let stay = Stay;
