@@ -350,6 +350,17 @@ fn a_borrowed_block_is_served_at_its_address_to_the_stream_that_asks() {
 
 /// A launch on another stream waits for earlier work on what is free, and the next request waits for the launch.
 #[test]
+fn a_private_child_grows_with_a_limit_that_is_raised() {
+    let Scene { device, pool, .. } = Scene::new();
+    pool.set_limit(4 * PAGE).expect("nothing is live");
+    let child = pool.child("grows").private(true).build().expect("a pool");
+    pool.set_limit(64 * PAGE).expect("more");
+    let stream = device.create_stream().expect("a stream");
+    let all: Result<Vec<_>, _> = (0..32).map(|_| child.allocate(2 * PAGE, &stream)).collect();
+    assert_eq!(all.expect("all of the limit").len(), 32);
+}
+
+#[test]
 fn a_graph_is_a_user_of_what_a_private_child_has_free() {
     let scene = Scene::new();
     let [own, launched] = scene.streams();

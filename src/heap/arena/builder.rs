@@ -54,6 +54,7 @@ pub struct ArenaBuilder<B: Backend> {
     ledger: Option<Ledger>,
     overlap: Amount,
     overlap_within: u64,
+    reserves_total: bool,
 }
 
 impl<B: Backend> ArenaBuilder<B> {
@@ -70,6 +71,7 @@ impl<B: Backend> ArenaBuilder<B> {
             ledger: None,
             overlap: Amount::default(),
             overlap_within: u64::MAX,
+            reserves_total: false,
         }
     }
 
@@ -151,6 +153,12 @@ impl<B: Backend> ArenaBuilder<B> {
     /// mapped bytes beyond the peak of live bytes. Default: [`Amount::Unlimited`].
     pub fn overlap(mut self, overlap: impl Into<Amount>) -> Self {
         self.overlap = overlap.into();
+        self
+    }
+
+    /// Reserves addresses for all of the device's memory, whatever the limit is.
+    pub(crate) fn reserves_total(mut self, all: bool) -> Self {
+        self.reserves_total = all;
         self
     }
 
@@ -258,7 +266,8 @@ impl<B: Backend> ArenaBuilder<B> {
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
         let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
-        let reserved = reserve_for(device, limit.min(total).min(quota), granularity);
+        let capacity = if self.reserves_total { total } else { limit.min(total).min(quota) };
+        let reserved = reserve_for(device, capacity, granularity);
         let (range, front, addresses) = reserved.inspect_err(|error| {
             logging::warn!(
                 "arena on {}: no addresses, because {error}; a limit on the process's address space (`ulimit -v`) may be too low",

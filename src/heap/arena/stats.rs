@@ -158,7 +158,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Whether the arena maps memory as needed.
     #[must_use]
     pub fn is_growing(&self) -> bool {
-        self.core.is_growing
+        self.core.is_growing && !fork::is_child()
     }
 
     /// Bytes of addresses: in a growing arena those of its range and of stitched ranges, else the capacity.

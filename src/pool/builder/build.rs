@@ -263,7 +263,11 @@ impl<B: Backend> PoolBuilder<B> {
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(limit));
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
-                    Source::Virtual => self.growing(builder.within(ledger), of_virtual),
+                    // Memory of a private child keeps its addresses, also under a limit that is raised.
+                    Source::Virtual => {
+                        let is_private = self.setting(|of| of.private) == Some(true);
+                        self.growing(builder.reserves_total(is_private).within(ledger), of_virtual)
+                    }
                     // Of a root it is all that the limit allows, and other kinds of memory are beside it.
                     _ if self.parent.is_none() => builder.build(),
                     _ => builder.within(ledger).build(),

@@ -65,6 +65,8 @@ pub fn while_busy(work: impl Fn(u64) + Sync, times: usize, mut in_the_middle: im
                 }
             });
         }
+        // Also after a panic, for which the scope would wait.
+        let _ends = Ends(&goes_on);
         for _ in 0..times {
             let before = rounds.load(Ordering::Relaxed);
             while rounds.load(Ordering::Relaxed) < before + 5 {
@@ -72,6 +74,13 @@ pub fn while_busy(work: impl Fn(u64) + Sync, times: usize, mut in_the_middle: im
             }
             in_the_middle();
         }
-        goes_on.store(false, Ordering::Relaxed);
     });
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
