@@ -4,20 +4,17 @@
 //! graph's.
 
 use crate::failure::Failure;
-use crate::in_flight::{InFlight, Unordered};
+use crate::private::{Id, InFlight, Private, Unordered, not_waited_for};
 use crate::streams::Home;
 use crate::tags::Tagged;
 use crate::torch::filter::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool::any::AnyDevice;
 use vrampool::{Buffer, Source, internal};
-
-/// A graph's number, as PyTorch has it.
-pub(crate) type Id = (u64, u64);
 
 /// Private pools of a pool.
 #[derive(Debug, Default)]
@@ -27,7 +24,7 @@ pub(crate) struct Captures {
     private: Mutex<HashMap<Id, Arc<Private>>>,
     /// Also released ones, as long as they have blocks.
     all: Mutex<Vec<Weak<Private>>>,
-    in_flight: Mutex<InFlight>,
+    in_flight: Arc<Mutex<InFlight>>,
 }
 
 /// Number of routes of all pools, which each request of PyTorch reads first.
@@ -46,84 +43,6 @@ pub(crate) struct Route {
     pub(crate) private: Arc<Private>,
     /// Whose requests; `None` for all.
     pub(crate) filter: Option<Arc<Filter>>,
-}
-
-/// A private pool. Its blocks have handles to it, because its arena keeps their contents asleep.
-#[derive(Debug)]
-pub(crate) struct Private {
-    pub(crate) id: Id,
-    /// The tag that it is of.
-    pub(crate) above: Arc<Tagged>,
-    /// The pool below the tag's.
-    pub(crate) own: Arc<Tagged>,
-    is_released: AtomicBool,
-    home: Arc<Home>,
-    /// The captures of its pool, while the pool lives.
-    captures: Weak<Captures>,
-    /// How often it was begun and not released: graphs that share it.
-    uses: AtomicUsize,
-    /// Where all other memory is used, its idle memory serves other requests.
-    is_used_on_oom: AtomicBool,
-}
-
-/// A live block of a private pool.
-#[derive(Debug)]
-pub(crate) struct Captured {
-    /// `None` only while dropping.
-    buffer: Option<Buffer<AnyDevice>>,
-    home: Arc<Private>,
-}
-
-impl Captured {
-    pub(crate) fn new(home: &Arc<Private>, buffer: Buffer<AnyDevice>) -> Self {
-        Self { buffer: Some(buffer), home: Arc::clone(home) }
-    }
-
-    pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
-        self.buffer.as_ref()
-    }
-
-    pub(crate) fn home(&self) -> &Arc<Private> {
-        &self.home
-    }
-}
-
-impl Drop for Captured {
-    fn drop(&mut self) {
-        let Some(buffer) = self.buffer.take() else { return };
-        if self.home.listed_id().is_none() {
-            self.home.free_later(buffer);
-        }
-    }
-}
-
-impl Private {
-    /// Its number, until its graphs are released: a block is then as one of the tag until it is freed.
-    pub(crate) fn listed_id(&self) -> Option<Id> {
-        // Acquire: pairs with the release of the thread that released it.
-        (!self.is_released.load(Ordering::Acquire)).then_some(self.id)
-    }
-
-    /// Its pool, for a request of `bytes` bytes.
-    pub(crate) fn serving(&self, bytes: u64) -> Result<&Arc<Tagged>, Failure> {
-        match self.listed_id() {
-            Some(_) if !self.above.is_asleep() => Ok(&self.own),
-            Some(_) => Err(self.above.asleep(bytes)),
-            None => Err(Failure::invalid("id", &format!("the private pool {:?} was released", self.id))),
-        }
-    }
-
-    /// Frees a block of the pool once no work of the device uses it.
-    fn free_later(self: &Arc<Self>, buffer: Buffer<AnyDevice>) {
-        let freed = InFlight { of_graphs: vec![(buffer, Arc::clone(self))], ..InFlight::default() };
-        match self.captures.upgrade() {
-            Some(captures) => captures.in_flight.lock().add(freed),
-            None => {
-                self.home.drain().unwrap_or_else(|failure| not_waited_for(1, &failure));
-                freed.release();
-            }
-        }
-    }
 }
 
 impl Captures {
@@ -200,9 +119,9 @@ impl Captures {
         // Without addresses for an arena it keeps blocks as they are.
         let pool = child().build().or_else(|_| child().source(Source::Direct).build())?;
         let own = Arc::new(Tagged::new(&above.tag, pool));
-        let (above, home, captures) = (Arc::clone(above), Arc::clone(home), Arc::downgrade(self));
+        let (above, home, in_flight) = (Arc::clone(above), Arc::clone(home), Arc::downgrade(&self.in_flight));
         let (uses, [is_released, is_used_on_oom]) = Default::default();
-        Ok(Arc::new(Private { id, above, own, is_released, home, captures, uses, is_used_on_oom }))
+        Ok(Arc::new(Private { id, above, own, is_released, home, in_flight, uses, is_used_on_oom }))
     }
 
     pub(crate) fn private(&self, id: Id) -> Option<Arc<Private>> {
@@ -340,12 +259,6 @@ impl Drop for Captures {
     fn drop(&mut self) {
         ROUTES.fetch_sub(self.routes.get_mut().len(), Ordering::Release);
     }
-}
-
-/// Another program's capture may be active: the next call tries again.
-#[cold]
-fn not_waited_for(blocks: usize, failure: &Failure) {
-    log::warn!("the device was not waited for, {blocks} free blocks stay in flight: {}", failure.text);
 }
 
 #[cfg(test)]

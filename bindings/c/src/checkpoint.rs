@@ -1,10 +1,10 @@
 //! Private pools without requests, and their return to an earlier state.
 
 use crate::blocks;
-use crate::captured::{Captured, Id, Private};
 use crate::failure::{Failure, Status};
 use crate::memory::Memory;
 use crate::pool::CPool;
+use crate::private::{Captured, Id, Private};
 use crate::scopes;
 use crate::streams::{self, Named};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Statistics of a pool, all its tags together.
 
 use crate::boundary::Versioned;
-use crate::in_flight::Unordered;
 use crate::options::UNLIMITED;
 use crate::pool::CPool;
+use crate::private::Unordered;
 use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::mem::offset_of;

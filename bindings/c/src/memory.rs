@@ -1,6 +1,6 @@
 //! The memory of a live block.
 
-use crate::captured::Captured;
+use crate::private::Captured;
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 

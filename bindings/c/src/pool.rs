@@ -1,12 +1,13 @@
 //! A pool as C has it: one of vrampool's for each tag, under one limit.
 
 use crate::blocks;
-use crate::captured::{Captured, Captures, Id, Private};
+use crate::captured::Captures;
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::hits;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::options::{Options, UNLIMITED};
+use crate::private::{Captured, Id, Private};
 use crate::recording::{Note, Recording};
 use crate::scopes;
 use crate::streams::{self, Home, Named};

@@ -1,9 +1,9 @@
 //! What a pool has in memory, as JSON.
 
 use crate::blocks;
-use crate::captured::{Id, Private};
 use crate::memory::Memory;
 use crate::pool::CPool;
+use crate::private::{Id, Private};
 use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};

@@ -13,11 +13,12 @@ use filter::Filter;
 pub(crate) use throw::find as thrower;
 
 use crate::blocks::{self, Held};
-use crate::captured::{Id, Route};
+use crate::captured::Route;
 use crate::checkpoint::Wanted;
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::options::Options;
 use crate::pool::CPool;
+use crate::private::Id;
 use crate::snapshot::{self, Span};
 use crate::{boundary, last_error, registry, uses};
 use parking_lot::Mutex;
