@@ -51,7 +51,6 @@ pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
     pub(crate) name: String,
     /// When it was created, in seconds since 1970.
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
     pub(crate) start: u64,
     pub(crate) hooks: Hooks,
     /// Whether the device runs streams concurrently.
