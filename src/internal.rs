@@ -63,7 +63,7 @@ pub fn release_ready<B: Backend>(buffer: Buffer<B>) -> Option<Buffer<B>> {
     buffer.release_ready()
 }
 
-/// Allocates at an address, of idle memory or an arena that no pool above has; `None` if there is none of so many bytes.
+/// Allocates at an address, of idle memory or an arena that no pool above has; `None` if there are not so many bytes.
 ///
 /// # Errors
 /// As [`Pool::allocate`].

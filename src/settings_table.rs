@@ -161,8 +161,8 @@ macro_rules! rows {
             share(impl Into<Amount>): Amount, "0B", Child, "0.1", [],
                 "Bytes of the limits above that are reserved for a child.";
             /// Keeps idle memory of a [child](Pool::child) for its own requests until it is dropped: no limit, cap or
-            /// trim releases any of it. Threads keep none in magazines. Virtual memory stays mapped at its addresses, where
-            /// free blocks are cut and joined; with other sources idle blocks keep their sizes. Default: false.
+            /// trim releases any of it. Threads keep none in magazines. Virtual memory stays mapped at its addresses,
+            /// where free blocks are cut and joined; with other sources idle blocks keep their sizes. Default: false.
             ///
             /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
             /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the

@@ -1260,7 +1260,7 @@ typedef struct vrampool_mempool_id {
  * `std::function<bool(cudaStream_t)>`, as C++ passes one by value; null accepts every stream.
  *
  * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released:
- * memory that is freed there is reused only there. Virtual memory has addresses of its own for each private pool, at which
+ * memory that is freed there is reused only there. Over virtual memory each private pool has a separate range of addresses, at which
  * free blocks are cut and joined, so that graphs of many shapes need little more than the largest; with other sources blocks
  * keep their sizes. During a capture, a request that needs a call which the capture forbids is served on a stream of
  * vrampool's own, which is waited for, as in PyTorch. If free memory was used by the captured stream and by others, the host

@@ -114,7 +114,8 @@ impl Captures {
         above: &Arc<Tagged>,
         home: &Arc<Home>,
     ) -> Result<Arc<Private>, Failure> {
-        let name = format!("{}/graph {}.{}", above.pool.name(), id.0, id.1);
+        // One name for all: metrics add up the children of a name, and programs make graphs again and again.
+        let name = format!("{}/graphs", above.pool.name());
         let child = || above.pool.child(name.clone()).private(true);
         // Without addresses for an arena it keeps blocks as they are.
         let pool = child().build().or_else(|_| child().source(Source::Direct).build())?;

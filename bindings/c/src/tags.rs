@@ -53,7 +53,7 @@ impl Tagged {
         )
     }
 
-    /// Bytes that its pool has, of an arena of its own whole pages.
+    /// Bytes that its pool holds; whole pages, if the pool has a separate arena.
     pub(crate) fn held_bytes(&self) -> u64 {
         let pages = self.arena.as_ref().map_or(0, |arena| arena.arena().reserved_bytes());
         pages.max(self.pool.own_stats().held_bytes)

@@ -1,5 +1,5 @@
-//! Pages of `vrampool trace plot` in a headless browser: they show the trace's sums and the tree's pictures, answer to the
-//! pointer, and open in time.
+//! Pages of `vrampool trace plot` in a headless browser: they show the trace's sums and the tree's pictures, answer to
+//! the pointer, and open in time.
 
 mod browser;
 

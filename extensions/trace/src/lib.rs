@@ -53,9 +53,9 @@
 //! # Untrusted files
 //!
 //! Memory is bounded: a line has at most [`Trace::MAX_LINE_BYTES`] bytes, a trace [`Limits::max_events`] events,
-//! [`Trace::MAX_STREAMS`] streams and 65,535 origins. An event takes at most 160 bytes, an event of an RMM log 256. A small
-//! file that decompresses without end is therefore an error. A snapshot of PyTorch is a pickle, which is read
-//! as plain data: any other instruction is an error that names it.
+//! [`Trace::MAX_STREAMS`] streams and 65,535 origins. An event takes at most 160 bytes, an event of an RMM log 256. A
+//! small file that decompresses without end is therefore an error. A snapshot of PyTorch is a pickle, which is read as
+//! plain data: any other instruction is an error that names it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.

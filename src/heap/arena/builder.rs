@@ -156,7 +156,7 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Reserves addresses for all of the device's memory, whatever the limit is.
+    /// Reserves addresses for all of the device's memory, whatever the limit is, if the process has so many.
     pub(crate) fn reserves_total(mut self, all: bool) -> Self {
         self.reserves_total = all;
         self
@@ -266,8 +266,9 @@ impl<B: Backend> ArenaBuilder<B> {
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
         let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
-        let capacity = if self.reserves_total { total } else { limit.min(total).min(quota) };
-        let reserved = reserve_for(device, capacity, granularity);
+        let capacity = limit.min(total).min(quota);
+        let wanted = if self.reserves_total { total } else { capacity };
+        let reserved = reserve_for(device, (wanted, capacity), granularity);
         let (range, front, addresses) = reserved.inspect_err(|error| {
             logging::warn!(
                 "arena on {}: no addresses, because {error}; a limit on the process's address space (`ulimit -v`) may be too low",
@@ -309,12 +310,12 @@ impl<B: Backend> ArenaBuilder<B> {
 /// Reserves a growing arena's range. Returns the range, the start of its second part, and its bytes.
 pub(super) fn reserve_for<M>(
     device: &dyn VirtualMemory<Memory = M>,
-    capacity: u64,
+    (wanted, capacity): (u64, u64),
     granularity: u64,
 ) -> Result<(M, u64, u64), BackendError> {
-    let capacity = capacity.min(MOST_ADDRESSES).max(granularity);
+    let [wanted, capacity] = [wanted, capacity].map(|bytes| bytes.min(MOST_ADDRESSES).max(granularity));
     let round = |bytes: u64| bytes.checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
-    let mut addresses = round(capacity).saturating_mul(ADDRESSES);
+    let mut addresses = round(wanted).saturating_mul(ADDRESSES);
     let range = loop {
         match device.reserve(addresses) {
             Ok(range) => break range,

@@ -250,8 +250,8 @@ impl<B: Backend> DeviceArena<B> {
         }
     }
 
-    /// Returns the offsets of free bytes that device work still uses, in order: those that [`in_flight`](Self::in_flight)
-    /// counts.
+    /// Returns the offsets of free bytes that device work still uses, in order: those that
+    /// [`in_flight`](Self::in_flight) counts.
     #[must_use]
     pub fn pending(&self) -> Vec<Range<u64>> {
         let state = if self.in_flight() > 0 { self.locked() } else { None };

@@ -98,8 +98,8 @@ impl Block {
         self.part.ticket()
     }
 
-    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping, for `stream` or,
-    /// without one, its last writer. Returns its end in the arena, and streams to be dropped without any lock.
+    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping, for `stream`
+    /// or, without one, its last writer. Returns its end in the arena, and streams to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,

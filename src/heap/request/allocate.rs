@@ -117,9 +117,9 @@ impl PoolCore {
         self.allocate_beside::<B>(&Request { key, requested, stream, announced, position })
     }
 
-    /// Serves a request that the fast magazine bins do not serve, by bookkeeping alone: of a class that shares a bin, from
-    /// this thread's magazine; of a larger one, from the depot, or from an arena if it has a record of the stream. Streams
-    /// in `dropped` must be dropped without any lock.
+    /// Serves a request that the fast magazine bins do not serve, by bookkeeping alone: of a class that shares a bin,
+    /// from this thread's magazine; of a larger one, from the depot, or from an arena if it has a record of the stream.
+    /// Streams in `dropped` must be dropped without any lock.
     #[inline(never)]
     pub(crate) fn take_ready<B: Backend>(
         &self,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 
 impl PoolCore {
-    /// Allocates a block at an address, of idle memory or an arena that no pool above has, ordered after the users of the
-    /// memory. Returns `None` if there is none.
+    /// Allocates a block at an address, of idle memory or an arena that no pool above has, ordered after the users of
+    /// the memory. Returns `None` if there is none.
     pub(crate) fn allocate_at<B: Backend>(
         self: &Arc<Self>,
         address: u64,

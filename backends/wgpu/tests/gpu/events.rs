@@ -93,7 +93,7 @@ fn an_event_is_complete_when_its_stream_was_waited_for() {
     }
 }
 
-/// A device of this test alone: threads of other tests run none of its callbacks.
+/// A device that no other test uses, so that no thread of another test runs its callbacks.
 fn own_device() -> Option<WgpuDevice> {
     first_device()?;
     let (device, queue) = others();

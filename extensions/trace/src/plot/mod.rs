@@ -171,8 +171,9 @@ impl Plot {
         Ok(Self(drawing))
     }
 
-    /// Reads a pool's snapshot, the JSON of C's `vrampool_snapshot` and of Python's `Pool.snapshot`: its live blocks, the
-    /// holes between them, idle memory, pages and pending frees at that moment. Takes a few times its bytes of memory.
+    /// Reads a pool's snapshot, the JSON of C's `vrampool_snapshot` and of Python's `Pool.snapshot`: its live blocks,
+    /// the holes between them, idle memory, pages and pending frees at that moment. Takes a few times its bytes of
+    /// memory.
     ///
     /// ```
     /// # use vrampool_trace::plot::{Picture, Plot};

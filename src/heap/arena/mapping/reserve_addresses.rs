@@ -30,7 +30,7 @@ impl<B: Backend> ArenaCore<B> {
         let extents = backing.extents.clone();
         let physical = backing.physical.clone();
         drop(state);
-        let (range, _, addresses) = self.timed(|| reserve_for(device, capacity, granularity))?;
+        let (range, _, addresses) = self.timed(|| reserve_for(device, (capacity, capacity), granularity))?;
         let places: Vec<_> = extents.iter().copied().zip(&physical).collect();
         self.map_all(&range, &places)?;
         let mut state = self.state.lock();

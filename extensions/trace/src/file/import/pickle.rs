@@ -5,9 +5,9 @@
 //! pickle could run.
 //!
 //! Kept is what the reader of a snapshot looks at: whole numbers, of text which of the [words](SnapshotKey) it
-//! is, and of frames their [site](Sites). Values are numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither
-//! reading nor dropping it recurs. A dictionary has each word once, so that looking one up takes the same
-//! time whatever the pickle says.
+//! is, and of frames their [site](Sites). Values are numbers of nodes, not pointers to them: whatever a pickle nests or
+//! ties in circles, neither reading nor dropping it recurs. A dictionary has each word once, so that looking one up
+//! takes the same time whatever the pickle says.
 
 use super::budget::Budget;
 use super::input::Input;
