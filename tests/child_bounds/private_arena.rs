@@ -356,8 +356,7 @@ fn a_private_child_grows_with_a_limit_that_is_raised() {
     let child = pool.child("grows").private(true).build().expect("a pool");
     pool.set_limit(64 * PAGE).expect("more");
     let stream = device.create_stream().expect("a stream");
-    let all: Result<Vec<_>, _> = (0..32).map(|_| child.allocate(2 * PAGE, &stream)).collect();
-    assert_eq!(all.expect("all of the limit").len(), 32);
+    let _all = [(); 32].map(|()| child.allocate(2 * PAGE, &stream).expect("all of the limit"));
 }
 
 #[test]
