@@ -360,6 +360,33 @@ def graphs_that_share_a_pool() -> None:
         assert (y == n).all()
 
 
+def _reserved_for_shapes(shapes: list[int]) -> int:
+    """Bytes that a private pool reserves for a graph of each shape, in MiB of each of its temporaries."""
+    pool = torch.cuda.graph_pool_handle()
+    x, out = (torch.ones(max(shapes) * MIB // 4, device="cuda") for _ in range(2))
+    before, graphs = torch.cuda.memory_reserved(), []
+    for shape in shapes:
+        n = shape * MIB // 4
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=pool):
+            y = x[:n] + shape
+            z = y * 2
+            out[:n].copy_(y + z)
+            del y, z
+    reserved = torch.cuda.memory_reserved() - before
+    for shape, captured in zip(shapes, graphs):
+        captured.replay()
+        assert (out[: shape * MIB // 4] == 3 * (shape + 1)).all()
+    return reserved
+
+
+def sixteen_shapes_in_a_pool() -> None:
+    shapes = [8 * n for n in range(16, 0, -1)]
+    figures = [_reserved_for_shapes(of) / MIB for of in (shapes[:1], shapes, shapes[::-1])]
+    print("MiB reserved: the largest shape {:.1f}, sixteen {:.1f}, from the smallest {:.1f}".format(*figures))
+    assert figures[1] <= 1.1 * figures[0]
+
+
 def graph_in_a_mem_pool() -> None:
     pool = torch.cuda.MemPool()
     captured = torch.cuda.CUDAGraph()
