@@ -108,14 +108,6 @@ if part sanitizer; then
         done
         # Kernels that share memory between their threads: those of the program.
         try sanitizer racecheck 60 "$sanitizer" --tool racecheck --error-exitcode 1 "$binaries/vrampool" train --backend cuda --epochs 1
-        if "$python" -c 'import torch' 2>/dev/null && ls "$binaries"/vrampool-*.whl >/dev/null 2>&1; then
-            package=$(mktemp -d)
-            "$python" -m zipfile -e "$binaries"/vrampool-*.whl "$package"
-            try sanitizer python 300 env PYTHONPATH="$package" VRAMPOOL_REQUIRE=gpu "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 1 "$python" \
-                bindings/python/benches/oom.py --quick --steps 2
-        else
-            lacks sanitizer python "PyTorch and vrampool's wheel are needed"
-        fi
     fi
 fi
 
