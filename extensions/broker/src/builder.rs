@@ -8,14 +8,13 @@ use crate::spill_directory;
 use crate::staging::{BlockBounds, Staging, pinned_bytes_from_environment};
 use crate::state::{BrokerCore, Settings, State};
 use crate::stats::BrokerCounts;
-use crate::turn::Turn;
 use crate::warnings::{WarningHook, Warnings};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, ReentrantMutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use vrampool::SizeClasses;
+use std::sync::atomic::AtomicU64;
 use vrampool_backend::spi::Ledger;
 use vrampool_backend::spi::host_memory;
 use vrampool_backend::{Backend, DeviceKind};
@@ -45,7 +44,6 @@ pub struct BrokerBuilder<B: Backend> {
     name: String,
     allocator: Allocator,
     mode: LimitMode,
-    classes: SizeClasses,
     reserve: u64,
     budget: u64,
     granularity: Option<u64>,
@@ -61,18 +59,11 @@ pub struct BrokerBuilder<B: Backend> {
 impl<B: Backend> Broker<B> {
     /// Returns a builder for a broker on `device`.
     pub fn builder(device: &B) -> BrokerBuilder<B> {
-        BrokerBuilder::new(device)
-    }
-}
-
-impl<B: Backend> BrokerBuilder<B> {
-    pub(super) fn new(device: &B) -> Self {
-        Self {
+        BrokerBuilder {
             device: device.clone(),
             name: "broker".into(),
             allocator: Allocator::default(),
             mode: LimitMode::default(),
-            classes: SizeClasses::EXACT,
             reserve: 0,
             budget: u64::MAX,
             granularity: None,
@@ -85,7 +76,9 @@ impl<B: Backend> BrokerBuilder<B> {
             on_warning: None,
         }
     }
+}
 
+impl<B: Backend> BrokerBuilder<B> {
     /// Sets its name in metrics. Default: `broker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -101,12 +94,6 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Sets whether shares are enforced. Default: [`LimitMode::Passive`], until a client gets a share.
     pub fn limit_mode(mut self, mode: LimitMode) -> Self {
         self.mode = mode;
-        self
-    }
-
-    /// Sets the size classes of arrays. Default: multiples of 512 bytes, because chunks are few and large.
-    pub fn size_classes(mut self, classes: SizeClasses) -> Self {
-        self.classes = classes;
         self
     }
 
@@ -196,7 +183,7 @@ impl<B: Backend> BrokerBuilder<B> {
         let bounds =
             BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
         let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
-        let pool = new_pool(&self.device, self.allocator, self.classes, self.budget)?;
+        let pool = new_pool(&self.device, self.allocator, self.budget)?;
         Ok(Broker::of(BrokerCore {
             staging: Staging::new(&self.device, pinned.clone(), bounds),
             pinned,
@@ -213,7 +200,8 @@ impl<B: Backend> BrokerBuilder<B> {
                 spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
                 warnings: Warnings::new(self.on_warning),
             },
-            turn: Turn::default(),
+            turn: ReentrantMutex::new(()),
+            turn_waits: AtomicU64::new(0),
             pool: RwLock::new(pool),
             last: Arc::default(),
             state: Mutex::new(State {

@@ -1,12 +1,13 @@
 //! The chunks of a run on the device: each stream's memory, the view that the caller's work gets, and the copies and the work of one
 //! chunk.
 
-use crate::chunk_order::{Piece, Rows};
-use crate::data::{Data, Side};
+use crate::chunk_order::{Piece, RemainingChunks};
+use crate::data::{HostData, HostPart, Side};
 use crate::error::{BrokerError, Stage};
 use crate::footprint::Rounding;
 use crate::id::ArrayId;
-use crate::progress::{Instant, StageSpan};
+use crate::plan_array::PlanArray;
+use crate::progress::{Instant, ProgressHook, StageSpan};
 use crate::request::Role;
 use crate::state::{BrokerCore, Grant, Held};
 use crate::transfer::Mover;
@@ -119,14 +120,17 @@ pub(crate) trait Work<B: Backend>:
 
 impl<B: Backend, F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync> Work<B> for F {}
 
-/// What the chunks of a run have in common, and what they measure.
+/// State that the threads of a run share.
 pub(crate) struct Batch<'a, B: Backend> {
     pub(crate) core: &'a BrokerCore<B>,
+    pub(crate) group: &'a str,
     pub(crate) grant: &'a Grant,
     pub(crate) rounding: Rounding<B>,
-    pub(crate) sides: &'a [Side<'a, B>],
     /// Memory of arrays that all streams share, by array.
     pub(crate) common: &'a [Option<Held<B>>],
+    pub(crate) course: Mutex<RemainingChunks<'a, B>>,
+    pub(crate) progress: Option<&'a ProgressHook<'a>>,
+    pub(crate) watching: Mutex<()>,
     pub(crate) start: Instant,
     pub(crate) is_timed: bool,
     pub(crate) spans: Mutex<Vec<StageSpan>>,
@@ -138,11 +142,10 @@ impl<B: Backend> Batch<'_, B> {
     pub(crate) fn execute<F: Work<B>>(
         &self,
         slot: &StreamSlot<B>,
-        piece: &mut Piece<'_>,
+        piece: &mut Piece<'_, B>,
         work: &F,
     ) -> Result<(), (Stage, BrokerError)> {
-        let stream = &slot.stream;
-        let mut mover = Mover::new(&self.core.device, &self.core.staging, stream);
+        let mut mover = Mover::new(&self.core.device, &self.core.staging, &slot.stream);
         let outcome = self.stages(slot, piece, &mut mover, work);
         if outcome.is_err() {
             // The caller's data are no longer in use when the error is returned.
@@ -155,52 +158,37 @@ impl<B: Backend> Batch<'_, B> {
     fn stages<F: Work<B>>(
         &self,
         slot: &StreamSlot<B>,
-        piece: &mut Piece<'_>,
+        Piece { index, range, parts }: &mut Piece<'_, B>,
         mover: &mut Mover<'_, B>,
         work: &F,
     ) -> Result<(), (Stage, BrokerError)> {
         let stream = &slot.stream;
         let at = |stage| move |error| (stage, error);
-        let len = piece.range.end - piece.range.start;
-        let mut regions = Vec::with_capacity(self.grant.arrays.len());
-        for (array, own) in self.grant.arrays.iter().zip(&slot.memory).enumerate() {
-            let held = own.1.as_ref().or(self.common[array].as_ref());
-            let held = held.ok_or_else(|| (Stage::Allocate, unknown(own.0.id)))?;
-            let bytes = self.rounding.request(own.0.layout.chunk_bytes(len));
-            let region = held.buffer.on(stream).map_err(|error| (Stage::Allocate, error.into()))?;
-            regions.push(
-                region.slice(..bytes.min(region.len())).map_err(|error| (Stage::Allocate, error.into()))?,
-            );
-        }
-        let chunk = Chunk {
-            index: piece.index,
-            range: piece.range.clone(),
-            slot: slot.index,
-            stream,
-            grant: self.grant,
-            regions,
+        let memory = |(place, array): (usize, &PlanArray)| {
+            let held = slot.memory[place].as_ref().or(self.common[place].as_ref());
+            let region = held.ok_or_else(|| unknown(array.id))?.buffer.on(stream)?;
+            let bytes = self.rounding.request(array.layout.chunk_bytes(range.end - range.start));
+            Ok(region.slice(..bytes.min(region.len()))?)
         };
-        let cut = || self.grant.arrays.iter().enumerate().filter(|(_, array)| array.layout.is_cut);
+        let arrays = || self.grant.arrays.iter().enumerate();
+        let cut = || arrays().filter(|(_, array)| array.layout.is_cut);
+        let regions = arrays().map(memory).collect::<Result<_, _>>().map_err(at(Stage::Allocate))?;
+        let (index, range, grant) = (*index, range.clone(), self.grant);
+        let chunk = Chunk { index, range, slot: slot.index, stream, grant, regions };
         let mut since = self.start.elapsed();
 
-        for (index, array) in cut().filter(|(_, array)| array.role.is_uploaded()) {
-            let side = self.sides[index];
-            mover
-                .upload(side, piece, index, array.layout, &chunk.regions[index])
-                .map_err(at(Stage::Upload))?;
+        for (place, _) in cut().filter(|(_, array)| array.role.is_uploaded()) {
+            mover.upload(&parts[place], &chunk.regions[place]).map_err(at(Stage::Upload))?;
         }
         self.note(&chunk, Stage::Upload, &mut since)?;
 
         work(&chunk, stream).map_err(at(Stage::Compute))?;
         self.note(&chunk, Stage::Compute, &mut since)?;
 
-        for (index, array) in cut().filter(|(_, array)| array.role.is_downloaded()) {
-            let side = self.sides[index];
-            mover
-                .download(side, piece, index, array.layout, &chunk.regions[index], self.sides)
-                .map_err(at(Stage::Download))?;
+        for (place, _) in cut().filter(|(_, array)| array.role.is_downloaded()) {
+            mover.download(parts, place, &chunk.regions[place]).map_err(at(Stage::Download))?;
         }
-        mover.land(piece, self.sides).map_err(at(Stage::Download))?;
+        mover.land(parts).map_err(at(Stage::Download))?;
         self.note(&chunk, Stage::Download, &mut since)
     }
 
@@ -222,95 +210,43 @@ impl<B: Backend> Batch<'_, B> {
         Ok(())
     }
 
-    /// Copies arrays that are not cut, before the first chunk or after the last.
+    /// Copies arrays that are not cut: to the device before the first chunk, or to the host after the last.
     pub(crate) fn whole_arrays(
         &self,
         stream: &B::Stream,
-        whole: &mut Piece<'_>,
-        which: fn(Role) -> bool,
+        parts: &mut [HostPart<'_, B>],
+        stage: Stage,
     ) -> Result<(), BrokerError> {
-        let stage = if which(Role::Input) { Stage::Upload } else { Stage::Download };
+        let is_upload = stage == Stage::Upload;
+        let is_copied = if is_upload { Role::is_uploaded } else { Role::is_downloaded };
         let mut mover = Mover::new(&self.core.device, &self.core.staging, stream);
-        let mut outcome = Ok(());
-        for (index, array) in self.grant.arrays.iter().enumerate() {
-            let Some(held) = self.common[index].as_ref().filter(|_| which(array.role)) else { continue };
-            let side = self.sides[index];
-            let bytes = self.rounding.request(array.layout.bytes());
-            outcome = held.buffer.on(stream).map_err(BrokerError::from).and_then(|region| {
-                let region = region.slice(..bytes)?;
-                match stage {
-                    Stage::Upload => mover.upload(side, whole, index, array.layout, &region),
-                    _ => mover.download(side, whole, index, array.layout, &region, self.sides),
-                }
-            });
-            if outcome.is_err() {
-                break;
+        let copied = self.grant.arrays.iter().enumerate().try_for_each(|(place, array)| {
+            let Some(held) = self.common[place].as_ref().filter(|_| is_copied(array.role)) else {
+                return Ok(());
+            };
+            let region = held.buffer.on(stream)?.slice(..self.rounding.request(array.layout.bytes()))?;
+            match is_upload {
+                true => mover.upload(&parts[place], &region),
+                false => mover.download(parts, place, &region),
             }
-        }
-        // Without copies there is nothing to wait for.
-        let outcome = outcome.and_then(|()| match mover.bytes {
-            0 => Ok(()),
-            _ => mover.land(whole, self.sides),
         });
+        // Without copies there is nothing to wait for.
+        let outcome = copied.and_then(|()| if mover.bytes == 0 { Ok(()) } else { mover.land(parts) });
         *self.copied.lock() += mover.bytes;
         outcome.map_err(|error| {
             mover.abandon();
-            let runs = self.grant.partition.runs();
-            let chunk = if stage == Stage::Upload { 0 } else { self.grant.partition.chunks() - 1 };
-            BrokerError::Run { chunk, range: 0..runs, stage, source: Box::new(error) }
+            let chunk = if is_upload { 0 } else { self.grant.partition.chunks() - 1 };
+            let range = 0..self.grant.partition.runs();
+            BrokerError::Run { chunk, range, stage, source: Box::new(error) }
         })
     }
 }
 
-/// Splits a run's memory by stream, and returns the memory that all streams share.
-pub(crate) fn sort<B: Backend>(
-    grant: &Grant,
-    streams: &[B::Stream],
-    memory: Vec<Held<B>>,
-) -> (Vec<StreamSlot<B>>, Vec<Option<Held<B>>>) {
-    let none = || grant.arrays.iter().map(|_| None).collect::<Vec<_>>();
-    let len = grant.partition.chunk_len();
-    let slot = |(index, stream): (usize, &B::Stream)| StreamSlot {
-        index,
-        stream: stream.clone(),
-        len,
-        memory: none(),
-    };
-    let mut slots: Vec<_> = streams.iter().take(grant.slots).enumerate().map(slot).collect();
-    let mut common = none();
-    for held in memory {
-        let Some(at) = grant.arrays.iter().position(|array| array.id == held.array) else { continue };
-        match held.slot.map(|slot| slots.get_mut(slot)) {
-            Some(Some(slot)) => slot.memory[at] = Some(held),
-            Some(None) => {}
-            None => common[at] = Some(held),
-        }
-    }
-    (slots, common)
-}
-
-/// Orders memory after its earlier users: each stream's own on that stream, shared memory on the first.
-pub(crate) fn hand_over<B: Backend>(
-    slots: &mut [StreamSlot<B>],
-    common: &mut [Option<Held<B>>],
-) -> Result<(), BrokerError> {
-    let Some(first) = slots.first().map(|slot| slot.stream.clone()) else { return Ok(()) };
-    let own = slots.iter_mut().flat_map(|slot| {
-        let stream = slot.stream.clone();
-        slot.memory.iter_mut().flatten().map(move |held| (held, stream.clone()))
-    });
-    let common = common.iter_mut().flatten().map(|held| (held, first.clone()));
-    for (held, stream) in own.chain(common) {
-        held.buffer.reuse_on(&stream)?;
-    }
-    Ok(())
-}
-
-/// Returns the data of each array of a grant, checked against its role.
+/// The host's bytes of each array of a grant, checked against its role: of arrays that are cut, and of the others.
 pub(crate) fn bound<'a, B: Backend>(
     grant: &Grant,
-    data: Vec<(ArrayId, Role, Data<'a, B>)>,
-) -> Result<Vec<Option<Data<'a, B>>>, BrokerError> {
+    data: Vec<(ArrayId, Role, HostData<'a, B>)>,
+) -> Result<[Vec<HostPart<'a, B>>; 2], BrokerError> {
     let mut found: Vec<_> = grant.arrays.iter().map(|_| None).collect();
     for (id, role, data) in data {
         let at = grant.arrays.iter().position(|array| array.id == id).ok_or_else(|| unknown(id))?;
@@ -329,27 +265,19 @@ pub(crate) fn bound<'a, B: Backend>(
             let (label, bytes) = (array.label.clone(), array.layout.bytes());
             return Err(BrokerError::Length { label, array_bytes: bytes, data_bytes: data.len });
         }
-        found[at] = Some(data);
+        found[at] = Some(data.side);
     }
-    for (array, data) in grant.arrays.iter().zip(&found) {
-        if data.is_none() && array.role != Role::Scratch {
+    let (mut cut, mut whole) = (Vec::new(), Vec::new());
+    for (array, side) in grant.arrays.iter().zip(found) {
+        if side.is_none() && array.role != Role::Scratch {
             let reason = "it has no data: bind some before the run, or ask for it as scratch".into();
             return Err(BrokerError::Request { label: array.label.clone(), reason });
         }
+        let side = side.unwrap_or(Side::None);
+        let sides = if array.layout.is_cut { [side, Side::None] } else { [Side::None, side] };
+        let [of_cut, of_whole] = sides.map(|side| HostPart::new(side, array.layout));
+        cut.push(of_cut);
+        whole.push(of_whole);
     }
-    Ok(found)
-}
-
-/// Takes the writable bytes out of the data: by rows for arrays that are cut, and as one piece for others.
-pub(crate) fn rows<'a, B: Backend>(grant: &Grant, data: &mut [Option<Data<'a, B>>]) -> (Rows<'a>, Piece<'a>) {
-    let mut whole = Vec::new();
-    let mut cut = Vec::new();
-    for (array, data) in grant.arrays.iter().zip(data) {
-        let bytes = data.as_mut().and_then(|data| data.rows.take());
-        let (to_cut, to_whole) = if array.layout.is_cut { (bytes, None) } else { (None, bytes) };
-        let row = usize::try_from(array.layout.row_bytes(array.layout.runs)).unwrap_or(usize::MAX).max(1);
-        cut.push(to_cut.map(|bytes| (array.layout, bytes.chunks_mut(row).collect())));
-        whole.push(to_whole.map(|bytes| vec![bytes]));
-    }
-    (cut, Piece { index: 0, range: 0..grant.partition.runs(), rows: whole })
+    Ok([cut, whole])
 }

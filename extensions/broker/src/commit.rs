@@ -1,15 +1,12 @@
 //! Commits: one partition for all requests of a group, and the allocation of its memory.
 
-use crate::client::take_empty;
+use crate::client::Response;
 use crate::error::{BrokerError, BrokerWarning};
-use crate::footprint::{Demand, Rounding};
+use crate::footprint::Demand;
 use crate::id::ClientId;
 use crate::partition::{Footprint, MANY_CHUNKS, Partition, fit};
 use crate::plan_array::{PlanArray, arrays, batch};
-use crate::response::Response;
 use crate::state::{BrokerCore, Grant, Held, State};
-use crate::stats::BrokerCounts;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -21,132 +18,17 @@ const ATTEMPTS: u32 = 64;
 /// The most attempts of a commit while shares or settings change.
 const REPLANS: u32 = 32;
 
-/// A run's memory, taken from its clients.
-#[derive(Debug)]
-pub(crate) struct InRun<B: Backend> {
-    pub(crate) grant: Arc<Grant>,
-    pub(crate) streams: Vec<B::Stream>,
-    pub(crate) memory: Vec<Held<B>>,
-    pub(crate) clients: Vec<ClientId>,
-}
-
-/// The outcome of a run.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ended {
-    /// Whether its data matched its arrays, so that it started.
-    pub(crate) has_begun: bool,
-    pub(crate) chunks: u64,
-    pub(crate) shrinks: u64,
-    pub(crate) bytes_copied: u64,
-    pub(crate) has_failed: bool,
-}
-
-impl Ended {
-    fn count(&self, counts: &mut BrokerCounts) {
-        if !self.has_begun {
-            return;
-        }
-        *(if self.has_failed { &mut counts.failed_runs } else { &mut counts.runs }) += 1;
-        counts.chunks += self.chunks;
-        counts.shrinks += self.shrinks;
-        counts.copied_bytes += self.bytes_copied;
-    }
-}
-
 impl<B: Backend> BrokerCore<B> {
     /// Grants the requests of a group.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
-        self.resume_panic(|_, entry| entry.group == group);
-        let _turn = self.turn.take()?;
+        self.resume_panic(|_, entry| entry.client.group == group);
+        let _turn = self.take_turn()?;
         let (grant, _) = self.commit_and_count(group)?;
         self.notify(group, &grant);
         Ok(grant)
     }
 
-    /// Grants the requests of a group and takes the memory for a run, under one lock of `turn`, so that no
-    /// other commit can evict it in between.
-    pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
-        self.resume_panic(|_, entry| entry.group == group);
-        let _turn = self.turn.take()?;
-        let (grant, is_new) = self.commit_and_count(group)?;
-        // New streams replace failed ones.
-        let streams = self.streams(group, grant.slots)?;
-        if is_new {
-            self.notify(group, &grant);
-        }
-        let mut unwanted = Vec::new();
-        let mut state = self.state.lock();
-        state.clock += 1;
-        let clock = state.clock;
-        let (mut memory, mut clients) = (Vec::new(), Vec::new());
-        for (&client, entry) in state.clients.iter_mut().filter(|(_, entry)| entry.group == group) {
-            clients.push(client);
-            unwanted.append(&mut entry.release(|held| grant.has_place(held)));
-            memory.append(&mut entry.memory);
-            entry.in_flight += 1;
-            entry.last_work = clock;
-        }
-        let entry = state.groups.entry(group.to_owned()).or_default();
-        entry.is_running = true;
-        drop(state);
-        drop(unwanted);
-        Ok(InRun { grant, streams, memory, clients })
-    }
-
-    /// Returns a run's memory to its clients. A run whose chunks became finer is planned again next time; a
-    /// failed one gets new streams.
-    pub(crate) fn finish(
-        &self,
-        group: &str,
-        grant: &Grant,
-        clients: Vec<ClientId>,
-        memory: Vec<Held<B>>,
-        ended: Ended,
-    ) {
-        let has_shrunk = ended.shrinks > 0;
-        let (mut unwanted, mut failed) = (Vec::new(), Vec::new());
-        let mut state = self.state.lock();
-        ended.count(&mut state.counts);
-        state.clock += 1;
-        let clock = state.clock;
-        for client in clients {
-            if let Some(entry) = state.clients.get_mut(&client) {
-                entry.in_flight = entry.in_flight.saturating_sub(1);
-                entry.last_work = clock;
-                entry.chunks += ended.chunks;
-            }
-        }
-        let owners: BTreeMap<_, _> = grant.arrays.iter().map(|array| (array.id, array.client)).collect();
-        for held in memory {
-            let owner = owners.get(&held.array).and_then(|client| state.clients.get_mut(client));
-            match owner {
-                Some(entry) if has_shrunk && held.layout.is_cut => {
-                    entry.held -= held.footprint;
-                    unwanted.push(held);
-                }
-                Some(entry) => entry.memory.push(held),
-                None => unwanted.push(held),
-            }
-        }
-        if let Some(entry) = state.groups.get_mut(group) {
-            entry.is_running = false;
-            if has_shrunk || std::mem::take(&mut entry.is_stale) {
-                entry.grant = None;
-            }
-            if ended.has_failed {
-                failed.append(&mut entry.streams);
-            }
-        }
-        // The last client may have deregistered during the run.
-        let parts = &mut *state;
-        let emptied = take_empty(&mut parts.groups, &parts.clients, group);
-        drop(state);
-        // Without the lock: memory goes to the pool, and streams to the driver.
-        drop((unwanted, failed, emptied));
-        self.keep_reserve();
-    }
-
-    fn commit_and_count(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+    pub(crate) fn commit_and_count(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
         let outcome = self.commit_in_turn(group);
         let counts = &mut self.state.lock().counts;
         *match &outcome {
@@ -227,8 +109,7 @@ impl<B: Backend> BrokerCore<B> {
         (runs, slots, most_runs): (u64, u64, u64),
         has_warned: &mut bool,
     ) -> Result<Arc<Grant>, BrokerError> {
-        let rounding = self.pool().1;
-        let demand = Demand { arrays: &arrays, rounding };
+        let demand = Demand { arrays: &arrays, rounding: self.rounding() };
         let request = demand.held(runs, 1);
         let exact = demand.chunkable().saturating_add(demand.unchunkable(1));
         // A request that no single allocation can serve counts with its exact size.
@@ -279,7 +160,7 @@ impl<B: Backend> BrokerCore<B> {
     pub(crate) fn drop_memory(&self, group: &str) {
         let mut unwanted = Vec::new();
         let mut state = self.state.lock();
-        for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+        for entry in state.clients.values_mut().filter(|entry| entry.client.group == group) {
             unwanted.append(&mut entry.release(|_| false));
         }
         drop(state);
@@ -296,20 +177,15 @@ impl<B: Backend> BrokerCore<B> {
     ) -> Result<(), BrokerError> {
         let streams = self.streams(group, slots)?;
         let len = partition.chunk_len();
-        let mut needed: Vec<_> = arrays
-            .iter()
-            .flat_map(|array| {
-                let copies = if array.is_shared() { 0..1 } else { 0..slots };
-                copies.map(move |slot| (array, (!array.is_shared()).then_some(slot)))
-            })
-            .collect();
+        let copies = |array| (0..places(array, slots)).map(move |slot| (array, slot));
+        let mut needed: Vec<_> = arrays.iter().flat_map(copies).collect();
         let mut unwanted = Vec::new();
         {
             let mut state = self.state.lock();
-            for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+            for entry in state.clients.values_mut().filter(|entry| entry.client.group == group) {
                 unwanted.append(&mut entry.release(|held| {
-                    let serves = |&(array, slot): &(&PlanArray, Option<usize>)| {
-                        (array.id, array.layout, slot) == (held.array, held.layout, held.slot)
+                    let serves = |&(array, slot): &(&PlanArray, usize)| {
+                        (array.id, array.layout, slot) == (held.array, held.layout, held.slot.unwrap_or(0))
                             && (held.len == len || !array.layout.is_cut)
                     };
                     let place = needed.iter().position(serves);
@@ -320,7 +196,7 @@ impl<B: Backend> BrokerCore<B> {
         drop(unwanted);
         for (array, slot) in needed {
             // After a failure this stays with the client, for the next attempt.
-            let held = self.allocate(array, slot, len, &streams[slot.unwrap_or(0)])?;
+            let held = self.allocate(array, (!array.is_shared()).then_some(slot), len, &streams[slot])?;
             match self.state.lock().clients.get_mut(&array.client) {
                 Some(entry) => entry.memory.push(held),
                 None => return Err(BrokerError::Deregistered(array.client)),
@@ -345,10 +221,10 @@ impl<B: Backend> BrokerCore<B> {
     }
 
     /// Notifies each client of a group of its grant, including clients without requests, whichever of them panics.
-    fn notify(&self, group: &str, grant: &Grant) {
+    pub(crate) fn notify(&self, group: &str, grant: &Grant) {
         let hooks: Vec<_> = {
             let state = self.state.lock();
-            state.members(group).map(|(id, entry)| (id, entry.on_ready.clone())).collect()
+            state.members(group).map(|(id, entry)| (id, entry.client.on_ready.clone())).collect()
         };
         let mut first = None;
         for (client, hook) in hooks {
@@ -362,10 +238,6 @@ impl<B: Backend> BrokerCore<B> {
             resume_unwind(panic);
         }
     }
-
-    pub(crate) fn rounding(&self) -> Rounding<B> {
-        self.pool().1
-    }
 }
 
 /// Returns the part of a grant for one client.
@@ -378,9 +250,13 @@ pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
     }
 }
 
+/// Returns the number of buffers of an array.
+fn places(array: &PlanArray, slots: usize) -> usize {
+    if array.is_shared() { 1 } else { slots }
+}
+
 /// Whether all memory of a grant is held.
 fn is_whole<'a, B: Backend>(grant: &Grant, memory: impl Iterator<Item = &'a Held<B>>) -> bool {
-    let needed: usize =
-        grant.arrays.iter().map(|array| if array.is_shared() { 1 } else { grant.slots }).sum();
+    let needed: usize = grant.arrays.iter().map(|array| places(array, grant.slots)).sum();
     memory.filter(|held| grant.has_place(held)).count() == needed
 }

@@ -225,16 +225,18 @@ impl BrokerError {
 }
 
 /// A warning of a broker. Each is also logged.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerWarning {
     /// Fixed shares leave less than 5 % of the device to automatic clients.
+    #[error("fixed shares are {sum:.3} of the device: automatic clients have no room")]
     #[non_exhaustive]
     SharesNearlyAll {
         /// The sum of fixed shares.
         sum: f64,
     },
     /// A group holds more than 95 % of the shares of its clients.
+    #[error("the group `{group}` may take {headroom_bytes} more bytes of {cap_bytes}")]
     #[non_exhaustive]
     LittleHeadroom {
         /// The group.
@@ -245,6 +247,9 @@ pub enum BrokerWarning {
         cap_bytes: u64,
     },
     /// A batch requires more than 20 times the available bytes, and will be cut into as many chunks.
+    #[error(
+        "{requested_bytes} bytes are requested and {available_bytes} are available: the batch needs many chunks"
+    )]
     #[non_exhaustive]
     ManyChunks {
         /// Requested bytes.
@@ -253,6 +258,9 @@ pub enum BrokerWarning {
         available_bytes: u64,
     },
     /// A run continues with finer chunks, because others took memory of the device, or its share is smaller now.
+    #[error(
+        "the group `{group}` goes on with {chunk_len} runs a chunk: others need memory, or its share shrank"
+    )]
     #[non_exhaustive]
     Shrunk {
         /// The group.
@@ -260,30 +268,4 @@ pub enum BrokerWarning {
         /// Runs per chunk from now on.
         chunk_len: u64,
     },
-}
-
-impl std::fmt::Display for BrokerWarning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::SharesNearlyAll { sum } => {
-                write!(f, "fixed shares are {sum:.3} of the device: automatic clients have no room")
-            }
-            Self::LittleHeadroom { group, headroom_bytes, cap_bytes } => {
-                write!(f, "the group `{group}` may take {headroom_bytes} more bytes of {cap_bytes}")
-            }
-            Self::ManyChunks { requested_bytes, available_bytes } => {
-                write!(
-                    f,
-                    "{requested_bytes} bytes are requested and {available_bytes} are available: \
-                     the batch needs many chunks"
-                )
-            }
-            Self::Shrunk { group, chunk_len } => {
-                write!(
-                    f,
-                    "the group `{group}` goes on with {chunk_len} runs a chunk: others need memory, or its share shrank"
-                )
-            }
-        }
-    }
 }

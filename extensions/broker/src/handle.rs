@@ -1,14 +1,16 @@
 //! The public handle of a broker.
 
 use crate::allocator::Allocator;
-use crate::client::{Client, ClientHandle};
+use crate::client::Client;
+use crate::client_handle::ClientHandle;
 use crate::error::BrokerError;
 use crate::host_array::{Bytes, HostArray, HostBacking, choose, zero};
 use crate::plan::Plan;
 use crate::share::LimitMode;
 use crate::spilled::Spilled;
-use crate::state::{BrokerCore, Group, idle};
+use crate::state::{BrokerCore, Group, State, idle};
 use crate::stats::{BrokerStats, RegisteredClient, ShareSums};
+use parking_lot::MutexGuard;
 use vrampool::Error;
 use vrampool::Pool;
 use vrampool::SizeClasses;
@@ -140,21 +142,17 @@ impl<B: Backend> Broker<B> {
     /// Has all groups that are not running make new streams when they next need them, as after a failure of
     /// the device's.
     pub fn renew_streams(&self) {
-        if fork::is_child() {
-            return;
-        }
         let mut old = Vec::new();
-        for group in self.core.state.lock().groups.values_mut().filter(|group| !group.is_running) {
-            old.append(&mut group.streams);
+        if let Some(mut state) = self.core.state_of_parent() {
+            for group in state.groups.values_mut().filter(|group| !group.is_running) {
+                old.append(&mut group.streams);
+            }
         }
     }
 
     /// Whether shares are kept: from the next commit of each group on, or its next run.
     pub fn set_limit_mode(&self, mode: LimitMode) {
-        if fork::is_child() {
-            return;
-        }
-        let mut state = self.core.state.lock();
+        let Some(mut state) = self.core.state_of_parent() else { return };
         if std::mem::replace(&mut state.mode, mode) != mode {
             state.groups.values_mut().for_each(Group::replan);
         }
@@ -163,7 +161,7 @@ impl<B: Backend> Broker<B> {
     /// Whether shares are kept.
     #[must_use]
     pub fn limit_mode(&self) -> LimitMode {
-        if fork::is_child() { LimitMode::default() } else { self.core.state.lock().mode }
+        self.core.state_of_parent().map(|state| state.mode).unwrap_or_default()
     }
 
     /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their
@@ -173,11 +171,8 @@ impl<B: Backend> Broker<B> {
     /// [`BrokerError::Memory`] when the device has no such allocator; the old one stays.
     pub fn set_allocator(&self, allocator: Allocator) -> Result<(), BrokerError> {
         fork::check()?;
-        let (classes, _turn) = {
-            let turn = self.core.turn.take()?;
-            (self.core.pool().0.size_classes(), turn)
-        };
-        let new = new_pool(&self.core.device, allocator, classes, self.core.settings.budget)?;
+        let _turn = self.core.take_turn()?;
+        let new = new_pool(&self.core.device, allocator, self.core.settings.budget)?;
         self.core.state.lock().allocator = allocator;
         let old = std::mem::replace(&mut *self.core.pool.write(), new);
         // Outside of the lock: the drop releases idle memory.
@@ -188,17 +183,17 @@ impl<B: Backend> Broker<B> {
     /// The kind of allocator in use.
     #[must_use]
     pub fn allocator(&self) -> Allocator {
-        if fork::is_child() { Allocator::default() } else { self.core.state.lock().allocator }
+        self.core.state_of_parent().map(|state| state.allocator).unwrap_or_default()
     }
 
     /// Returns the sums of the clients' shares.
     #[must_use]
     pub fn shares(&self) -> ShareSums {
-        if fork::is_child() {
-            return ShareSums::default();
-        }
-        let state = self.core.state.lock();
-        ShareSums { fixed: state.shares.fixed_sum(), automatic: state.shares.automatic_sum() }
+        let shares = |state: MutexGuard<'_, State<B>>| ShareSums {
+            fixed: state.shares.fixed_sum(),
+            automatic: state.shares.automatic_sum(),
+        };
+        self.core.state_of_parent().map(shares).unwrap_or_default()
     }
 
     /// Releases all memory that clients hold and no work uses. Returns the number of bytes.
@@ -208,7 +203,7 @@ impl<B: Backend> Broker<B> {
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn evict_all(&self) -> Result<u64, BrokerError> {
         fork::check()?;
-        let _turn = self.core.turn.take()?;
+        let _turn = self.core.take_turn()?;
         let freed = self.core.evict_idle(None, u64::MAX);
         self.core.trim_pool();
         self.core.staging.trim();
@@ -296,7 +291,7 @@ impl<B: Backend> Broker<B> {
     /// The clients that are registered, in the order in which they came.
     #[must_use]
     pub fn clients(&self) -> Vec<RegisteredClient> {
-        if fork::is_child() { Vec::new() } else { self.core.state.lock().registered().collect() }
+        self.core.state_of_parent().map(|state| state.registered().collect()).unwrap_or_default()
     }
 
     /// Its name, for metrics.
@@ -322,7 +317,7 @@ impl<B: Backend> Broker<B> {
     /// [`set_allocator`](Self::set_allocator) it may not return.
     #[must_use]
     pub fn pool(&self) -> Pool<B> {
-        self.core.pool().0
+        self.core.pool()
     }
 }
 
@@ -333,15 +328,11 @@ fn pageable<B: Backend>(bytes: u64, in_memory: Option<Grant>) -> Result<HostArra
 }
 
 /// A pool for one way to allocate.
-pub(super) fn new_pool<B: Backend>(
-    device: &B,
-    allocator: Allocator,
-    classes: SizeClasses,
-    limit: u64,
-) -> Result<Pool<B>, Error> {
+pub(super) fn new_pool<B: Backend>(device: &B, allocator: Allocator, limit: u64) -> Result<Pool<B>, Error> {
+    // Multiples of 512 bytes, because chunks are few and large.
     let builder = Pool::builder(device)
         .name(format!("broker-{allocator}"))
-        .size_classes(classes)
+        .size_classes(SizeClasses::EXACT)
         .max_buffers_per_bucket(None)
         .magazine_bytes(0)
         .budget(None)

@@ -1,5 +1,6 @@
 //! Host arrays: pinned, pageable, or in a file.
 
+use crate::data::Side;
 use crate::error::BrokerError;
 use crate::spilled::Spilled;
 use std::any::type_name;
@@ -41,6 +42,21 @@ pub(crate) enum Bytes<B: Backend> {
 impl<B: Backend> HostArray<B> {
     pub(super) fn new(bytes: Bytes<B>, in_memory: Option<Grant>) -> Self {
         Self { bytes, _in_memory: in_memory }
+    }
+
+    pub(crate) fn side(&self) -> Side<'_, B> {
+        match &self.bytes {
+            Bytes::Pinned { memory, .. } => Side::Pinned(memory),
+            Bytes::Pageable(bytes) => Side::Whole(bytes),
+            Bytes::File(file) => Side::File(file),
+        }
+    }
+
+    pub(crate) fn side_mut(&mut self) -> Side<'_, B> {
+        match self.bytes {
+            Bytes::Pageable(ref mut bytes) => Side::Rows(vec![bytes]),
+            _ => self.side(),
+        }
     }
 
     /// Returns its size in bytes.

@@ -5,9 +5,6 @@ use std::ops::Range;
 /// The ratio of requested to available bytes that causes a warning of many chunks (CuBIE's).
 pub(crate) const MANY_CHUNKS: u64 = 20;
 
-/// Up to this number of slots each smaller number is tried; with more, their number is bisected.
-const FEW_SLOTS: u64 = 64;
-
 /// A batch of runs, cut into chunks of [`chunk_len`](Self::chunk_len) runs. The last chunk may be shorter.
 ///
 /// ```
@@ -207,10 +204,6 @@ pub(crate) fn fit(
     let all = attempt(slots);
     if all.is_ok() || slots == 1 {
         return all;
-    }
-    if slots <= FEW_SLOTS {
-        let fewer = (2..slots).rev().find_map(|slots| attempt(slots).ok());
-        return fewer.map_or_else(|| attempt(1), Ok);
     }
     // If any number of slots fits, 1 does.
     let (mut enough, mut fits, mut too_many) = (1, attempt(1)?, slots);

@@ -1,16 +1,16 @@
 //! The result of a commit: memory for a batch, and its execution.
 
 use crate::chunk::Chunk;
-use crate::client::ClientHandle;
+use crate::client::Response;
+use crate::client_handle::ClientHandle;
 use crate::commit::response;
-use crate::data::{Data, Side};
+use crate::data::{HostData, Side};
 use crate::error::BrokerError;
-use crate::host_array::{Bytes, HostArray};
+use crate::host_array::HostArray;
 use crate::id::ArrayId;
 use crate::partition::Partition;
-use crate::progress::{Progress, RunReport};
+use crate::progress::{Progress, ProgressHook, RunReport};
 use crate::request::Role;
-use crate::response::Response;
 use crate::run;
 use crate::state::{BrokerCore, Grant};
 use std::fmt;
@@ -114,30 +114,24 @@ impl<'a, B: Backend> From<&'a mut HostArray<B>> for HostSink<'a, B> {
     }
 }
 
-type ProgressHook<'a> = Box<dyn Fn(&Progress) + Sync + 'a>;
-
 /// A prepared run.
 #[must_use = "nothing happens before `run`"]
 pub struct Execution<'a, B: Backend> {
     core: &'a BrokerCore<B>,
     group: &'a str,
-    data: Vec<(ArrayId, Role, Data<'a, B>)>,
-    progress: Option<ProgressHook<'a>>,
+    data: Vec<(ArrayId, Role, HostData<'a, B>)>,
+    progress: Option<Box<ProgressHook<'a>>>,
     is_timed: bool,
 }
 
 impl<'a, B: Backend> Execution<'a, B> {
     /// Binds the data of an [input](crate::Role::Input), of the array's length.
     pub fn upload(self, array: ArrayId, source: impl Into<HostSource<'a, B>>) -> Self {
-        let data = match source.into() {
-            HostSource::Bytes(bytes) => Data::read(bytes),
-            HostSource::Array(array) => match &array.bytes {
-                Bytes::Pinned { memory, len, .. } => Data::new(Side::Pinned(memory), *len),
-                Bytes::Pageable(bytes) => Data::read(bytes),
-                Bytes::File(file) => Data::new(Side::File(file), file.len()),
-            },
+        let (len, side) = match source.into() {
+            HostSource::Bytes(bytes) => (bytes.len() as u64, Side::Whole(bytes)),
+            HostSource::Array(array) => (array.len(), array.side()),
         };
-        self.bind(array, Role::Input, data)
+        self.bind(array, Role::Input, HostData { side, len })
     }
 
     /// Binds the destination of an [output](crate::Role::Output), in which each chunk has its place.
@@ -150,7 +144,7 @@ impl<'a, B: Backend> Execution<'a, B> {
         self.bind(array, Role::InOut, sink_data(sink.into()))
     }
 
-    fn bind(mut self, array: ArrayId, role: Role, data: Data<'a, B>) -> Self {
+    fn bind(mut self, array: ArrayId, role: Role, data: HostData<'a, B>) -> Self {
         self.data.retain(|(bound, ..)| *bound != array);
         self.data.push((array, role, data));
         self
@@ -196,15 +190,12 @@ impl<'a, B: Backend> Execution<'a, B> {
     }
 }
 
-fn sink_data<B: Backend>(sink: HostSink<'_, B>) -> Data<'_, B> {
-    match sink {
-        HostSink::Bytes(bytes) => Data::write(bytes),
-        HostSink::Array(array) => match &mut array.bytes {
-            Bytes::Pinned { memory, len, .. } => Data::new(Side::Pinned(memory), *len),
-            Bytes::Pageable(bytes) => Data::write(bytes),
-            Bytes::File(file) => Data::new(Side::File(file), file.len()),
-        },
-    }
+fn sink_data<B: Backend>(sink: HostSink<'_, B>) -> HostData<'_, B> {
+    let (len, side) = match sink {
+        HostSink::Bytes(bytes) => (bytes.len() as u64, Side::Rows(vec![bytes])),
+        HostSink::Array(array) => (array.len(), array.side_mut()),
+    };
+    HostData { side, len }
 }
 
 impl<B: Backend> fmt::Debug for Execution<'_, B> {

@@ -1,10 +1,9 @@
 //! A run: the memory of its clients, a thread for each stream that processes chunk after chunk within bounds that may fall
 //! meanwhile, and the report.
 
-use crate::chunk::{Batch, StreamSlot, Work, bound, hand_over, rows, sort};
+use crate::chunk::{Batch, StreamSlot, Work, bound};
 use crate::chunk_order::{Failure, Piece, RemainingChunks};
-use crate::commit::{Ended, InRun};
-use crate::data::{Data, Side};
+use crate::data::{HostData, HostPart};
 use crate::error::{BrokerError, BrokerWarning, Stage};
 use crate::footprint::Demand;
 use crate::id::{ArrayId, ClientId};
@@ -12,18 +11,21 @@ use crate::partition::Footprint;
 use crate::progress::{Instant, Progress, ProgressHook, RunReport};
 use crate::request::Role;
 use crate::state::{BrokerCore, Grant, Held};
+use crate::stats::BrokerCounts;
 use parking_lot::Mutex;
 use std::any::Any;
+use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use vrampool::figures::Group;
 use vrampool_backend::spi::start_thread;
 use vrampool_backend::{Backend, logging};
 
 pub(crate) fn run<'a, B, F>(
     core: &'a BrokerCore<B>,
     group: &'a str,
-    data: Vec<(ArrayId, Role, Data<'a, B>)>,
-    progress: Option<&ProgressHook<'_>>,
+    data: Vec<(ArrayId, Role, HostData<'a, B>)>,
+    progress: Option<&'a ProgressHook<'a>>,
     is_timed: bool,
     work: &F,
 ) -> Result<RunReport, BrokerError>
@@ -33,37 +35,47 @@ where
 {
     let mut running = Running::begin(core, group)?;
     let grant = Arc::clone(&running.grant);
-    let ordered = hand_over(&mut running.slots, &mut running.common);
-    core.staging.ask_again();
+    let ordered = running.order_memory();
+    core.staging.blocks().is_refused = false;
     ordered?;
-    let mut data = bound(&grant, data)?;
-    let (rows, mut whole) = rows(&grant, &mut data);
-    let sides: Vec<_> = data.iter().map(|data| data.as_ref().map_or(Side::None, |data| data.side)).collect();
-    let course =
-        RemainingChunks::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
+    let [cut, mut whole] = bound(&grant, data)?;
+    let (partition, streams) = (grant.partition, running.slots.len());
     let batch = Batch {
         core,
+        group,
         grant: &grant,
         rounding: core.rounding(),
-        sides: &sides,
         common: &running.common,
+        course: Mutex::new(RemainingChunks::new(partition.runs(), partition.chunk_len(), streams, cut)),
+        progress,
+        watching: Mutex::default(),
         start: Instant::now(),
         is_timed,
-        spans: Default::default(),
-        copied: Default::default(),
+        spans: Mutex::default(),
+        copied: Mutex::default(),
     };
-    let session = Session { batch, group, course: &course, work, progress, watching: Mutex::default() };
-    let (ends, panic) = session.drive_batch(&mut running.slots, &mut whole);
-    let report = session.into_report(running.slots.len());
-    let failure = course.take_failure();
-    running.ended = Ended {
-        has_begun: true,
+    let (ends, panic) = batch.drive_batch(&mut running.slots, &mut whole, work);
+    let course = batch.course.into_inner();
+    let report = RunReport {
+        chunks: course.done_chunks,
+        runs: course.runs,
+        chunk_len: course.len,
+        streams,
+        shrinks: course.shrinks,
+        copied_bytes: batch.copied.into_inner(),
+        elapsed: batch.start.elapsed(),
+        spans: batch.spans.into_inner(),
+    };
+    let has_failed = course.failure.is_some() || ends.is_err() || panic.is_some();
+    running.counts = BrokerCounts {
+        runs: u64::from(!has_failed),
+        failed_runs: has_failed.into(),
         chunks: report.chunks,
         shrinks: report.shrinks,
-        bytes_copied: report.copied_bytes,
-        has_failed: failure.is_some() || ends.is_err() || panic.is_some(),
+        copied_bytes: report.copied_bytes,
+        ..BrokerCounts::default()
     };
-    match (panic, failure) {
+    match (panic, course.failure) {
         (Some(panic), _) => resume_unwind(panic),
         (None, Some(Failure { chunk, range, stage, error })) => {
             Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
@@ -79,83 +91,139 @@ struct Running<'a, B: Backend> {
     grant: Arc<Grant>,
     clients: Vec<ClientId>,
     slots: Vec<StreamSlot<B>>,
+    /// Memory that all streams share, by array.
     common: Vec<Option<Held<B>>>,
-    ended: Ended,
+    /// What the run adds to the broker's counts: nothing if its data did not match its arrays.
+    counts: BrokerCounts,
 }
 
 impl<'a, B: Backend> Running<'a, B> {
+    /// Grants the requests of a group and takes the memory for a run, under one lock of `turn`, so that no
+    /// other commit can evict it in between.
     fn begin(core: &'a BrokerCore<B>, group: &'a str) -> Result<Self, BrokerError> {
-        let InRun { grant, streams, memory, clients } = core.begin(group)?;
-        let (slots, common) = sort(&grant, &streams, memory);
-        Ok(Self { core, group, grant, clients, slots, common, ended: Ended::default() })
+        core.resume_panic(|_, entry| entry.client.group == group);
+        let _turn = core.take_turn()?;
+        let (grant, is_new) = core.commit_and_count(group)?;
+        // New streams replace failed ones.
+        let streams = core.streams(group, grant.slots)?;
+        if is_new {
+            core.notify(group, &grant);
+        }
+        let none = || grant.arrays.iter().map(|_| None).collect::<Vec<_>>();
+        let len = grant.partition.chunk_len();
+        let slot = |(index, stream)| StreamSlot { index, stream, len, memory: none() };
+        let mut slots: Vec<_> = streams.into_iter().take(grant.slots).enumerate().map(slot).collect();
+        let (mut common, mut clients, mut unwanted) = (none(), Vec::new(), Vec::new());
+        let mut state = core.state.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        for (&client, entry) in state.clients.iter_mut().filter(|(_, entry)| entry.client.group == group) {
+            clients.push(client);
+            unwanted.append(&mut entry.release(|held| grant.has_place(held)));
+            for held in entry.memory.drain(..) {
+                let Some(at) = grant.arrays.iter().position(|array| array.id == held.array) else { continue };
+                match held.slot {
+                    Some(slot) => slots[slot].memory[at] = Some(held),
+                    None => common[at] = Some(held),
+                }
+            }
+            entry.in_flight += 1;
+            entry.last_work = clock;
+        }
+        state.groups.entry(group.to_owned()).or_default().is_running = true;
+        drop(state);
+        drop(unwanted);
+        Ok(Self { core, group, grant, clients, slots, common, counts: BrokerCounts::default() })
+    }
+
+    /// Orders memory after its earlier users: each stream's own on that stream, shared memory on the first.
+    fn order_memory(&mut self) -> Result<(), BrokerError> {
+        let first = self.slots[0].stream.clone();
+        for StreamSlot { stream, memory, .. } in &mut self.slots {
+            memory.iter_mut().flatten().try_for_each(|held| held.buffer.reuse_on(stream))?;
+        }
+        Ok(self.common.iter_mut().flatten().try_for_each(|held| held.buffer.reuse_on(&first))?)
     }
 }
 
 impl<B: Backend> Drop for Running<'_, B> {
+    /// A run whose chunks became finer is planned again next time; a failed one gets new streams.
     fn drop(&mut self) {
-        let own = self.slots.drain(..).flat_map(|slot| slot.memory);
-        let memory = own.chain(self.common.drain(..)).flatten().collect();
-        let clients = std::mem::take(&mut self.clients);
-        let has_failed = self.ended.has_failed || std::thread::panicking();
-        self.core.finish(self.group, &self.grant, clients, memory, Ended { has_failed, ..self.ended });
+        let has_shrunk = self.counts.shrinks > 0;
+        let has_failed = self.counts.failed_runs > 0 || std::thread::panicking();
+        let (mut unwanted, mut failed) = (Vec::new(), Vec::new());
+        let mut state = self.core.state.lock();
+        state.counts.count_on(&self.counts);
+        state.clock += 1;
+        let clock = state.clock;
+        for client in &self.clients {
+            if let Some(entry) = state.clients.get_mut(client) {
+                entry.in_flight = entry.in_flight.saturating_sub(1);
+                entry.last_work = clock;
+                entry.stats.chunks += self.counts.chunks;
+            }
+        }
+        let own = self.slots.drain(..).map(|slot| slot.memory);
+        for memory in own.chain([take(&mut self.common)]) {
+            for (array, held) in self.grant.arrays.iter().zip(memory) {
+                let Some(held) = held else { continue };
+                match state.clients.get_mut(&array.client) {
+                    Some(entry) if has_shrunk && held.layout.is_cut => {
+                        entry.stats.held_bytes -= held.footprint;
+                        unwanted.push(held);
+                    }
+                    Some(entry) => entry.memory.push(held),
+                    None => unwanted.push(held),
+                }
+            }
+        }
+        if let Some(entry) = state.groups.get_mut(self.group) {
+            entry.is_running = false;
+            if has_shrunk || take(&mut entry.is_stale) {
+                entry.grant = None;
+            }
+            if has_failed {
+                failed.append(&mut entry.streams);
+            }
+        }
+        // The last client may have deregistered during the run.
+        let emptied = state.take_empty(self.group);
+        drop(state);
+        // Without the lock: memory goes to the pool, and streams to the driver.
+        drop((unwanted, failed, emptied));
+        self.core.keep_reserve();
     }
 }
 
-/// State that the threads of a run share.
-struct Session<'a, B: Backend, F> {
-    batch: Batch<'a, B>,
-    group: &'a str,
-    course: &'a RemainingChunks<'a>,
-    work: &'a F,
-    progress: Option<&'a ProgressHook<'a>>,
-    watching: Mutex<()>,
-}
-
-impl<B: Backend, F: Work<B>> Session<'_, B, F> {
+impl<B: Backend> Batch<'_, B> {
     /// Copies the arrays that are not cut, and runs the course in between. Returns the outcome of the copies,
     /// and the panic of a thread.
-    fn drive_batch(
+    fn drive_batch<F: Work<B>>(
         &self,
         slots: &mut [StreamSlot<B>],
-        whole: &mut Piece<'_>,
+        whole: &mut [HostPart<'_, B>],
+        work: &F,
     ) -> (Result<(), BrokerError>, Option<Box<dyn Any + Send>>) {
         let stream = slots[0].stream.clone();
-        if let Err(error) = self.batch.whole_arrays(&stream, whole, Role::is_uploaded) {
+        if let Err(error) = self.whole_arrays(&stream, whole, Stage::Upload) {
             return (Err(error), None);
         }
-        let panic = self.drive_all(slots);
+        let panic = self.drive_all(slots, work);
         // After a failure outputs are not copied.
-        let ends = match self.course.is_stopped() {
-            true => Ok(()),
-            false => self.batch.whole_arrays(&stream, whole, Role::is_downloaded),
-        };
+        let is_stopped = self.course.lock().is_stopped;
+        let ends = if is_stopped { Ok(()) } else { self.whole_arrays(&stream, whole, Stage::Download) };
         (ends, panic)
-    }
-
-    /// Returns the report of a batch that ran on so many streams.
-    fn into_report(self, streams: usize) -> RunReport {
-        let reached = self.course.reached();
-        RunReport {
-            chunks: reached.done_chunks,
-            runs: reached.runs,
-            chunk_len: reached.len,
-            streams,
-            shrinks: reached.shrinks,
-            copied_bytes: self.batch.copied.into_inner(),
-            elapsed: self.batch.start.elapsed(),
-            spans: self.batch.spans.into_inner(),
-        }
     }
 
     /// Runs the course on all streams: the first on this thread, each other on its own thread. Returns the
     /// panic of a thread.
-    fn drive_all(&self, slots: &mut [StreamSlot<B>]) -> Option<Box<dyn Any + Send>> {
+    fn drive_all<F: Work<B>>(&self, slots: &mut [StreamSlot<B>], work: &F) -> Option<Box<dyn Any + Send>> {
         let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                self.drive(slot);
+                self.drive(slot, work);
                 self.end(slot);
             }));
-            outcome.inspect_err(|_| self.course.stop()).err()
+            outcome.inspect_err(|_| self.course.lock().is_stopped = true).err()
         };
         let (first, others) = slots.split_first_mut()?;
         std::thread::scope(|scope| {
@@ -171,7 +239,7 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
                         logging::warn!(
                             "broker: stream {index} has no thread, so others do its work: {error}"
                         );
-                        self.course.set_slot(index, 0);
+                        self.course.lock().set_slot(index, 0);
                     }
                 }
             }
@@ -185,9 +253,9 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
     }
 
     /// Runs chunks on one stream until none is left.
-    fn drive(&self, slot: &mut StreamSlot<B>) {
+    fn drive<F: Work<B>>(&self, slot: &mut StreamSlot<B>, work: &F) {
         // When all chunks are taken, no memory needs to be refitted.
-        while !self.course.is_finished() {
+        while !self.course.lock().is_finished() {
             if self.watch(slot) {
                 return;
             }
@@ -195,25 +263,26 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    let (chunk, range) = self.course.upcoming();
-                    return self.course.fail(Failure { chunk, range, stage: Stage::Allocate, error });
+                    let mut course = self.course.lock();
+                    let (chunk, range) = course.upcoming();
+                    return course.fail(Failure { chunk, range, stage: Stage::Allocate, error });
                 }
             }
-            let Some(mut piece) = self.course.take(slot.len) else { return };
-            if let Err((stage, error)) = self.batch.execute(slot, &mut piece, self.work) {
-                let Piece { index: chunk, range, .. } = piece;
-                return self.course.fail(Failure { chunk, range, stage, error });
+            let Some(mut piece) = self.course.lock().take(slot.len) else { return };
+            let outcome = self.execute(slot, &mut piece, work);
+            let Piece { index: chunk, range, .. } = piece;
+            let mut course = self.course.lock();
+            if let Err((stage, error)) = outcome {
+                return course.fail(Failure { chunk, range, stage, error });
             }
-            let reached = self.course.done(piece.range.end - piece.range.start);
+            course.done_runs += range.end - range.start;
+            course.done_chunks += 1;
+            let RemainingChunks {
+                done_chunks: chunks_done, done_runs: runs_done, runs, len: chunk_len, ..
+            } = *course;
+            drop(course);
             if let Some(progress) = self.progress {
-                progress(&Progress {
-                    chunk: piece.index,
-                    range: piece.range,
-                    chunks_done: reached.done_chunks,
-                    runs_done: reached.done_runs,
-                    runs: reached.runs,
-                    chunk_len: reached.len,
-                });
+                progress(&Progress { chunk, range, chunks_done, runs_done, runs, chunk_len });
             }
         }
     }
@@ -222,20 +291,20 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
     /// other streams continue with what it released.
     fn refit(&self, slot: &mut StreamSlot<B>) -> Result<bool, BrokerError> {
         loop {
-            let len = self.course.len();
+            let len = self.course.lock().len;
             if slot.len <= len {
                 return Ok(true);
             }
-            for (array, memory) in self.batch.grant.arrays.iter().zip(&mut slot.memory) {
+            for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                 if let Some(held) = memory.take_if(|held| held.layout.is_cut) {
-                    self.batch.core.release(array.client, held);
+                    self.core.release(array.client, held);
                 }
             }
-            self.batch.core.trim_pool();
+            self.core.trim_pool();
             let mut outcome = Ok(());
-            for (array, memory) in self.batch.grant.arrays.iter().zip(&mut slot.memory) {
+            for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                 if array.layout.is_cut {
-                    match self.batch.core.allocate(array, Some(slot.index), len, &slot.stream) {
+                    match self.core.allocate(array, Some(slot.index), len, &slot.stream) {
                         Ok(held) => *memory = Some(held),
                         Err(error) => {
                             outcome = Err(error);
@@ -247,7 +316,7 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
             match outcome {
                 Ok(()) => {
                     slot.len = len;
-                    self.course.set_slot(slot.index, len);
+                    self.course.lock().set_slot(slot.index, len);
                     return Ok(true);
                 }
                 Err(error) if error.is_out_of_memory() && len > 1 => {
@@ -263,19 +332,20 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
 
     /// Releases a stream's memory, because the others do its work. Returns their number.
     fn leave(&self, slot: &mut StreamSlot<B>) -> usize {
-        let others = self.course.set_slot(slot.index, 0);
-        for (array, memory) in self.batch.grant.arrays.iter().zip(&mut slot.memory) {
+        let others = self.course.lock().set_slot(slot.index, 0);
+        for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
             if let Some(held) = memory.take() {
-                self.batch.core.release(array.client, held);
+                self.core.release(array.client, held);
             }
         }
         others
     }
 
     fn shorten(&self, len: u64) {
-        if self.course.shorten(len) {
+        let is_shorter = self.course.lock().shorten(len);
+        if is_shorter {
             let group = self.group.to_owned();
-            self.batch.core.warn(&BrokerWarning::Shrunk { group, chunk_len: len.max(1) });
+            self.core.warn(&BrokerWarning::Shrunk { group, chunk_len: len.max(1) });
         }
     }
 
@@ -284,8 +354,8 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
     fn watch(&self, slot: &mut StreamSlot<B>) -> bool {
         // One thread checks at a time, after all streams have followed the last change.
         let Some(_watching) = self.watching.try_lock() else { return false };
-        let Some((len, streams)) = self.course.fitted() else { return false };
-        let over_shares = self.batch.core.over_shares(self.group);
+        let Some((len, streams)) = self.course.lock().fitted() else { return false };
+        let over_shares = self.core.over_shares(self.group);
         if len == 1 {
             let leaves = over_shares > 0 && streams > 1;
             if leaves {
@@ -297,7 +367,7 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
         if missing == 0 {
             return false;
         }
-        let demand = Demand { arrays: &self.batch.grant.arrays, rounding: self.batch.rounding.clone() };
+        let demand = Demand { arrays: &self.grant.arrays, rounding: self.rounding.clone() };
         let now = demand.held(len, streams);
         let gives = |len: u64| now.saturating_sub(demand.held(len, streams)) >= missing;
         let (mut enough, mut too_long) = (1, len);
@@ -312,19 +382,19 @@ impl<B: Backend, F: Work<B>> Session<'_, B, F> {
     /// Releases the memory of a stream without further chunks if the group is beyond its shares: other streams may work on
     /// for long.
     fn end(&self, slot: &mut StreamSlot<B>) {
-        if self.batch.core.over_shares(self.group) > 0 {
+        if self.core.over_shares(self.group) > 0 {
             self.leave(slot);
         }
     }
 
     /// Returns what the reserve lacks, if others left less than half of it free.
     fn missing_of_reserve(&self) -> u64 {
-        let (reserve, device) = (self.batch.core.settings.reserve, &self.batch.core.device);
+        let (reserve, device) = (self.core.settings.reserve, &self.core.device);
         let free = || device.memory_info().map_or(u64::MAX, |info| info.free_bytes);
         if reserve == 0 || free() >= reserve / 2 {
             return 0;
         }
-        self.batch.core.trim_pool();
+        self.core.trim_pool();
         let missing = reserve.saturating_sub(free());
         if missing <= reserve / 2 { 0 } else { missing }
     }

@@ -1,28 +1,28 @@
 //! The state that a broker shares with its clients and plans.
 
 use crate::allocator::Allocator;
+use crate::client::Client;
 use crate::error::{BrokerError, BrokerWarning};
 use crate::footprint::Rounding;
-use crate::id::{ArrayId, ClientId, DEFAULT_GROUP};
+use crate::id::{ArrayId, ClientId};
 use crate::partition::Partition;
 use crate::plan_array::PlanArray;
 use crate::request::{ChunkLayout, Queued};
-use crate::response::Response;
 use crate::share::{LimitMode, Shares};
 use crate::staging::Staging;
 use crate::stats::{BrokerCounts, BrokerStats, ClientStats, LastFigures, RegisteredClient};
-use crate::turn::Turn;
 use crate::warnings::Warnings;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard, RwLock};
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use vrampool::Buffer;
 use vrampool::Pool;
 use vrampool_backend::spi::Ledger;
-use vrampool_backend::{Backend, logging};
+use vrampool_backend::{Backend, fork, logging};
 
 pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) device: B,
@@ -34,7 +34,8 @@ pub(crate) struct BrokerCore<B: Backend> {
     /// The current pool. Its lock is held only for a copy of the handle.
     pub(crate) pool: RwLock<Pool<B>>,
     /// The lock of commits, held for a whole commit including driver calls; the lock of `state` never is.
-    pub(crate) turn: Turn,
+    pub(crate) turn: ReentrantMutex<()>,
+    pub(crate) turn_waits: AtomicU64,
     pub(crate) state: Mutex<State<B>>,
     /// Final figures for publishers.
     pub(crate) last: Arc<OnceLock<LastFigures>>,
@@ -64,9 +65,6 @@ pub(crate) struct Settings {
     pub(crate) warnings: Warnings,
 }
 
-pub(crate) type InvalidateHook = Arc<dyn Fn() + Send + Sync>;
-pub(crate) type ReadyHook = Arc<dyn Fn(&Response) + Send + Sync>;
-
 #[derive(Debug)]
 pub(crate) struct State<B: Backend> {
     pub(crate) allocator: Allocator,
@@ -86,26 +84,21 @@ pub(crate) struct State<B: Backend> {
 pub(crate) const DEREGISTERED: usize = 256;
 
 /// The state of a client.
+#[derive(Debug)]
 pub(crate) struct Entry<B: Backend> {
-    pub(crate) name: String,
-    pub(crate) group: String,
+    pub(crate) client: Client,
     pub(crate) queue: Vec<Queued>,
     /// The committed requests.
     pub(crate) requests: Vec<Queued>,
     /// The grant, unless a run uses it.
     pub(crate) memory: Vec<Held<B>>,
-    /// Bytes that it holds, also during a run.
-    pub(crate) held: u64,
-    pub(crate) peak: u64,
+    /// The figures that are counted: the bytes that it holds, also during a run, their peak, evictions and chunks.
+    pub(crate) stats: ClientStats,
     pub(crate) last_work: u64,
     pub(crate) in_flight: u64,
     pub(crate) pending: Vec<B::Event>,
-    pub(crate) evictions: u64,
-    pub(crate) chunks: u64,
-    pub(crate) on_invalidate: Option<InvalidateHook>,
-    /// A panic of that callback, which goes on in the next call for this client.
+    /// A panic of its invalidation callback, which goes on in the next call for this client.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
-    pub(crate) on_ready: Option<ReadyHook>,
 }
 
 /// Clients that commit together.
@@ -184,31 +177,52 @@ impl<B: Backend> BrokerCore<B> {
         self.settings.warnings.warn(warning);
     }
 
-    pub(crate) fn pool(&self) -> (Pool<B>, Rounding<B>) {
-        let pool = self.pool.read().clone();
-        let rounding = Rounding::new(&pool, self.settings.granularity);
-        (pool, rounding)
+    /// Waits for the lock of commits. A callback, whose thread has it already, gets an error instead of a deadlock.
+    pub(crate) fn take_turn(&self) -> Result<ReentrantMutexGuard<'_, ()>, BrokerError> {
+        if self.turn.is_owned_by_current_thread() {
+            return Err(BrokerError::Reentrant);
+        }
+        Ok(self.turn.try_lock().unwrap_or_else(|| {
+            // Relaxed: a statistic.
+            self.turn_waits.fetch_add(1, Ordering::Relaxed);
+            self.turn.lock()
+        }))
+    }
+
+    /// Returns the state; `None` in a forked child.
+    pub(crate) fn state_of_parent(&self) -> Option<MutexGuard<'_, State<B>>> {
+        (!fork::is_child()).then(|| self.state.lock())
+    }
+
+    pub(crate) fn pool(&self) -> Pool<B> {
+        self.pool.read().clone()
+    }
+
+    pub(crate) fn rounding(&self) -> Rounding<B> {
+        Rounding::new(&self.pool(), self.settings.granularity)
     }
 
     /// Releases the idle memory of the pool, for callers that go on without it: a failure is logged.
     pub(crate) fn trim_pool(&self) {
-        let pool = self.pool.read().clone();
+        let pool = self.pool();
         if let Err(error) = pool.trim() {
             logging::warn!("pool {}: memory is kept that was to be released: {error}", pool.name());
         }
     }
 
     pub(crate) fn stats(&self) -> BrokerStats {
-        let Self { settings, pinned, staging, turn, .. } = self;
+        let Self { settings, pinned, staging, .. } = self;
         let state = self.state.lock();
         let (clients, held, counts) = (state.clients.len(), state.held(), state.counts);
         drop(state);
-        let (bytes, peak_staging) = staging.bytes();
-        let retained = staging.retained_bytes();
+        let blocks = staging.blocks();
+        let (bytes, peak_staging, staging_waits) = (blocks.bytes, blocks.peak, blocks.waits);
+        let retained = blocks.retained_bytes();
+        drop(blocks);
         BrokerStats {
             clients,
             held_bytes: held,
-            idle_bytes: self.pool().0.stats().idle_bytes,
+            idle_bytes: self.pool().stats().idle_bytes,
             budget_bytes: (settings.budget != u64::MAX).then_some(settings.budget),
             reserve_bytes: settings.reserve,
             staging_bytes: bytes,
@@ -217,7 +231,11 @@ impl<B: Backend> BrokerCore<B> {
             pinned_retained_bytes: retained,
             pinned_budget_bytes: pinned.limit().unwrap_or(u64::MAX),
             spilled_bytes: self.spilled.charged(),
-            counts: BrokerCounts { turn_waits: turn.waits(), staging_waits: staging.waits(), ..counts },
+            counts: BrokerCounts {
+                turn_waits: self.turn_waits.load(Ordering::Relaxed),
+                staging_waits,
+                ..counts
+            },
         }
     }
 
@@ -235,14 +253,15 @@ impl<B: Backend> BrokerCore<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<Held<B>, BrokerError> {
-        let (pool, rounding) = self.pool();
+        let (pool, rounding) = (self.pool(), self.rounding());
         let bytes = array.layout.chunk_bytes(len);
         let footprint = rounding.footprint(bytes);
         let buffer = pool.allocate_kind(rounding.request(bytes), array.kind, stream)?;
         let held = Held { array: array.id, slot, len, layout: array.layout, footprint, buffer };
         if let Some(entry) = self.state.lock().clients.get_mut(&array.client) {
-            entry.held += held.footprint;
-            entry.peak = entry.peak.max(entry.held);
+            let ClientStats { held_bytes, peak_held_bytes, .. } = &mut entry.stats;
+            *held_bytes += held.footprint;
+            *peak_held_bytes = (*peak_held_bytes).max(*held_bytes);
         }
         Ok(held)
     }
@@ -250,18 +269,32 @@ impl<B: Backend> BrokerCore<B> {
     /// Releases memory that `client` held.
     pub(crate) fn release(&self, client: ClientId, held: Held<B>) {
         if let Some(entry) = self.state.lock().clients.get_mut(&client) {
-            entry.held -= held.footprint;
+            entry.stats.held_bytes -= held.footprint;
         }
         drop(held);
     }
 }
 
 impl<B: Backend> Entry<B> {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            queue: Vec::new(),
+            requests: Vec::new(),
+            memory: Vec::new(),
+            stats: ClientStats::default(),
+            last_work: 0,
+            in_flight: 0,
+            pending: Vec::new(),
+            panic: None,
+        }
+    }
+
     /// Takes out the memory that is not to be kept. It is dropped without the lock, because it returns to the pool.
     #[must_use]
     pub(crate) fn release(&mut self, mut keeps: impl FnMut(&Held<B>) -> bool) -> Vec<Held<B>> {
         let unwanted: Vec<_> = self.memory.extract_if(.., |held| !keeps(held)).collect();
-        self.held -= unwanted.iter().map(|held| held.footprint).sum::<u64>();
+        self.stats.held_bytes -= unwanted.iter().map(|held| held.footprint).sum::<u64>();
         unwanted
     }
 }
@@ -275,17 +308,15 @@ impl<B: Backend> State<B> {
         &'a self,
         group: &'a str,
     ) -> impl Iterator<Item = (ClientId, &'a Entry<B>)> + use<'a, B> {
-        self.clients.iter().filter(move |(_, entry)| entry.group == group).map(|(&id, entry)| (id, entry))
+        self.clients
+            .iter()
+            .filter(move |(_, entry)| entry.client.group == group)
+            .map(|(&id, entry)| (id, entry))
     }
 
     /// Returns registered clients in order of registration.
     pub(crate) fn registered(&self) -> impl Iterator<Item = RegisteredClient> + '_ {
-        self.clients.iter().map(|(&id, entry)| RegisteredClient {
-            id,
-            name: entry.name.clone(),
-            group: entry.group.clone(),
-            stats: self.stats_of(id, entry),
-        })
+        self.clients.iter().map(|(&id, entry)| registered(id, entry, self.stats_of(id, entry)))
     }
 
     /// Keeps the counters of a deregistered client, which holds no memory any more.
@@ -293,36 +324,38 @@ impl<B: Backend> State<B> {
         if self.deregistered.len() >= DEREGISTERED {
             self.deregistered.pop_front();
         }
-        let Entry { name, group, evictions, chunks, .. } = entry;
-        self.deregistered.push_back(RegisteredClient {
-            id,
-            name: name.clone(),
-            group: group.clone(),
-            stats: ClientStats { evictions: *evictions, chunks: *chunks, ..ClientStats::default() },
-        });
+        let ClientStats { evictions, chunks, .. } = entry.stats;
+        let stats = ClientStats { evictions, chunks, ..ClientStats::default() };
+        self.deregistered.push_back(registered(id, entry, stats));
     }
 
     pub(crate) fn stats_of(&self, client: ClientId, entry: &Entry<B>) -> ClientStats {
         ClientStats {
             proportion: self.shares.proportion(client),
             cap_bytes: self.shares.cap(client),
-            held_bytes: entry.held,
-            peak_held_bytes: entry.peak,
-            evictions: entry.evictions,
-            chunks: entry.chunks,
             queued: entry.queue.len(),
+            ..entry.stats
         }
     }
 
     pub(crate) fn held(&self) -> u64 {
-        self.clients.values().map(|entry| entry.held).sum()
+        self.clients.values().map(|entry| entry.stats.held_bytes).sum()
     }
 
-    /// Returns the bytes that the clients of a group may hold together, and the bytes that they hold.
+    /// Removes a group without clients. Drop it without the lock, because its streams call the driver.
+    #[must_use]
+    pub(crate) fn take_empty(&mut self, group: &str) -> Option<Group<B>> {
+        let is_unused = self.groups.get(group).is_some_and(|group| !group.is_running);
+        if is_unused && self.members(group).next().is_none() { self.groups.remove(group) } else { None }
+    }
+
+    /// Returns the bytes that the clients of a group may hold together, and the bytes that they hold. Shares that are not
+    /// enforced bound nothing.
     pub(crate) fn cap_and_held(&self, group: &str) -> (u64, u64) {
-        self.members(group).fold((0, 0), |(caps, held), (id, entry)| {
-            (u64::saturating_add(caps, self.shares.cap(id)), held + entry.held)
-        })
+        let is_passive = self.mode == LimitMode::Passive;
+        let of = |(id, entry): (_, &Entry<B>)| (self.shares.cap(id), entry.stats.held_bytes);
+        let add = |(caps, held): (u64, u64), (cap, more)| (caps.saturating_add(cap), held + more);
+        self.members(group).map(of).fold((if is_passive { u64::MAX } else { 0 }, 0), add)
     }
 
     /// Returns the requests of a group. Queued requests replace earlier ones with the same label.
@@ -342,15 +375,8 @@ impl<B: Backend> State<B> {
     }
 }
 
-impl<B: Backend> fmt::Debug for Entry<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("group", &self.group)
-            .field("held", &self.held)
-            .field("queued", &self.queue.len())
-            .field("in_flight", &self.in_flight)
-            .finish_non_exhaustive()
-    }
+fn registered<B: Backend>(id: ClientId, entry: &Entry<B>, stats: ClientStats) -> RegisteredClient {
+    RegisteredClient { id, name: entry.client.name.clone(), group: entry.client.group.clone(), stats }
 }
 
 impl<B: Backend> fmt::Debug for BrokerCore<B> {
@@ -369,9 +395,4 @@ pub(super) fn idle<'a, B: Backend>(
     name: &str,
 ) -> Result<&'a mut Group<B>, BrokerError> {
     if group.is_running { Err(BrokerError::Busy { group: name.to_owned() }) } else { Ok(group) }
-}
-
-/// Returns the group name, or the default.
-pub(super) fn group_name(name: &str) -> String {
-    (if name.is_empty() { DEFAULT_GROUP } else { name }).to_owned()
 }

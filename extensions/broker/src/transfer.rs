@@ -1,11 +1,9 @@
 //! Copies between host arrays and a chunk on the device: direct if the array is pinned and its rows are long,
 //! otherwise through pinned blocks.
 
-use crate::chunk_order::Piece;
-use crate::data::Side;
+use crate::data::{HostPart, RowPart};
 use crate::error::BrokerError;
 use crate::host_array::zero;
-use crate::request::ChunkLayout;
 use crate::staging::{Answer, PinnedBlock, Staging};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,29 +11,25 @@ use std::sync::Arc;
 use vrampool_backend::spi::wait_out;
 use vrampool_backend::{Backend, Region, RegionMut};
 
-/// From this length on a row of a pinned array is copied straight, bytes.
-const LONG_ROW: u64 = 64 << 10;
-
 /// Moves chunks of data on one stream.
 #[derive(Debug)]
 pub(crate) struct Mover<'a, B: Backend> {
-    pub(super) device: &'a B,
+    device: &'a B,
     staging: &'a Staging<B>,
     stream: &'a B::Stream,
     granule: u64,
     /// Whether a block that this stream's copies use was parked since it was last waited for.
     has_parked: bool,
     landing: VecDeque<Landing<B>>,
-    pub(super) scratch: Vec<u8>,
+    scratch: Vec<u8>,
     pub(crate) bytes: u64,
 }
 
-/// A block on its way to the host.
+/// A range of a chunk's part on its way to the host, by the array's place.
 #[derive(Debug)]
 struct Landing<B: Backend> {
     array: usize,
-    layout: ChunkLayout,
-    dense: Range<u64>,
+    range: Range<u64>,
     from: Arrived<B>,
 }
 
@@ -59,97 +53,71 @@ impl<'a, B: Backend> Mover<'a, B> {
         }
     }
 
-    /// Enqueues the copies of one array's part of a chunk to `target`.
+    /// Enqueues the copies of one array's part of a chunk to `target`, before any download of the chunk.
     pub(crate) fn upload(
         &mut self,
-        side: Side<'_, B>,
-        piece: &Piece<'_>,
-        array: usize,
-        layout: ChunkLayout,
+        part: &HostPart<'_, B>,
         target: &Region<'_, B::Memory>,
     ) -> Result<(), BrokerError> {
-        let len = piece.range.end - piece.range.start;
-        let dense = layout.chunk_bytes(len);
-        self.bytes += dense;
-        if let Side::Pinned(memory) = side
-            && self.is_straight(layout, &piece.range)
-        {
-            return self.straight(layout, &piece.range, |mover, from, to, bytes| {
-                let source = Region::new(memory, from, bytes, mover.stream)?;
-                Ok(mover.device.copy(mover.stream, source, mover.part(target, to, bytes)?)?)
-            });
+        self.bytes += part.bytes();
+        if let Some(memory) = part.pinned(self.granule) {
+            for RowPart { start, at, .. } in part.rows(&(0..part.bytes())) {
+                let source = Region::new(memory, start, at.len() as u64, self.stream)?;
+                let target = target.slice(at.start as u64..at.end as u64)?.assume_exclusive();
+                self.device.copy(self.stream, source, target)?;
+            }
+            return Ok(());
         }
-        let step = self.staging.block_bytes();
-        let mut start = 0;
-        while start < dense {
-            let part = start..dense.min(start + step);
-            start = part.end;
-            let bytes = part.end - part.start;
+        for range in self.steps(part.bytes()) {
+            let bytes = range.end - range.start;
             let padded = bytes.next_multiple_of(self.granule);
-            match self.block(padded)? {
-                Some(block) => {
-                    let outcome = self.fill(&block, side, piece, array, layout, &part).and_then(|()| {
-                        let source = Region::new(&block.memory, 0, padded, self.stream)?;
-                        let to = self.part(target, part.start, padded)?;
-                        self.device.copy(self.stream, source, to)?;
-                        Ok(self.device.record(self.stream)?)
-                    });
-                    match outcome {
-                        Ok(event) => {
-                            self.staging.park(block, Some(Arc::new(event)));
-                            self.has_parked = true;
-                        }
-                        Err(error) => {
-                            self.staging.drop_block(block);
-                            return Err(error);
-                        }
-                    }
-                }
-                None => {
-                    let mut gathered = std::mem::take(&mut self.scratch);
-                    zero(&mut gathered, padded)?;
-                    self.gather(side, piece, array, layout, &part, &mut gathered[..bytes as usize])?;
-                    self.device.upload(self.stream, &gathered, self.part(target, part.start, padded)?)?;
-                    self.scratch = gathered;
+            let target = target.slice(range.start..range.start + padded)?.assume_exclusive();
+            let Some(block) = self.block(padded, &mut [])? else {
+                zero(&mut self.scratch, padded)?;
+                part.read(self.device, &range, &mut self.scratch[..bytes as usize])?;
+                self.device.upload(self.stream, &self.scratch, target)?;
+                continue;
+            };
+            let copied = self.fill(&block, part, &range).and_then(|()| {
+                let source = Region::new(&block.memory, 0, padded, self.stream)?;
+                self.device.copy(self.stream, source, target)?;
+                Ok(self.device.record(self.stream)?)
+            });
+            match copied {
+                Ok(event) => self.staging.park(block, Some(Arc::new(event))),
+                Err(error) => {
+                    self.staging.drop_block(block);
+                    return Err(error);
                 }
             }
+            self.has_parked = true;
         }
         Ok(())
     }
 
-    /// Enqueues the copies of one array's part of a chunk from `source`; [`land`](Self::land) brings them
-    /// home.
+    /// Enqueues the copies of the part of the array at this place from `source`; [`land`](Self::land) completes them.
     pub(crate) fn download(
         &mut self,
-        side: Side<'_, B>,
-        piece: &mut Piece<'_>,
+        parts: &mut [HostPart<'_, B>],
         array: usize,
-        layout: ChunkLayout,
         source: &Region<'_, B::Memory>,
-        sides: &[Side<'_, B>],
     ) -> Result<(), BrokerError> {
-        let len = piece.range.end - piece.range.start;
-        let dense = layout.chunk_bytes(len);
-        self.bytes += dense;
-        if let Side::Pinned(memory) = side
-            && self.is_straight(layout, &piece.range)
-        {
-            return self.straight(layout, &piece.range, |mover, to, from, bytes| {
-                let target = RegionMut::new(memory, to, bytes, mover.stream)?;
-                Ok(mover.device.copy(mover.stream, source.slice(from..from + bytes)?, target)?)
-            });
+        let bytes = parts[array].bytes();
+        self.bytes += bytes;
+        if let Some(memory) = parts[array].pinned(self.granule) {
+            for RowPart { start, at, .. } in parts[array].rows(&(0..bytes)) {
+                let target = RegionMut::new(memory, start, at.len() as u64, self.stream)?;
+                self.device.copy(self.stream, source.slice(at.start as u64..at.end as u64)?, target)?;
+            }
+            return Ok(());
         }
-        let step = self.staging.block_bytes();
-        let mut start = 0;
-        while start < dense {
-            let part = start..dense.min(start + step);
-            start = part.end;
-            let padded = (part.end - part.start).next_multiple_of(self.granule);
-            let from = source.slice(part.start..part.start + padded)?;
-            let arrived = match self.landing_block(padded, piece, sides)? {
+        for range in self.steps(bytes) {
+            let padded = (range.end - range.start).next_multiple_of(self.granule);
+            let source = source.slice(range.start..range.start + padded)?;
+            let from = match self.block(padded, parts)? {
                 Some(block) => {
                     let copied = RegionMut::new(&block.memory, 0, padded, self.stream)
-                        .and_then(|to| self.device.copy(self.stream, from, to));
+                        .and_then(|to| self.device.copy(self.stream, source, to));
                     if let Err(error) = copied {
                         self.staging.drop_block(block);
                         return Err(error.into());
@@ -159,37 +127,30 @@ impl<'a, B: Backend> Mover<'a, B> {
                 None => {
                     let mut bytes = Vec::new();
                     zero(&mut bytes, padded)?;
-                    self.device.download(self.stream, from, &mut bytes)?;
+                    self.device.download(self.stream, source, &mut bytes)?;
                     Arrived::Bytes(bytes)
                 }
             };
-            self.landing.push_back(Landing { array, layout, dense: part, from: arrived });
+            self.landing.push_back(Landing { array, range, from });
         }
         Ok(())
     }
 
-    /// Waits for the stream, and puts what arrived where it belongs.
-    pub(crate) fn land(&mut self, piece: &mut Piece<'_>, sides: &[Side<'_, B>]) -> Result<(), BrokerError> {
+    /// Waits for the stream, and writes what arrived to the parts of the chunk.
+    pub(crate) fn land(&mut self, parts: &mut [HostPart<'_, B>]) -> Result<(), BrokerError> {
         self.device.synchronize(self.stream)?;
         self.has_parked = false;
         // One at a time: after a failure `abandon` returns the others.
-        while let Some(Landing { array, layout, dense, from }) = self.landing.pop_front() {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let outcome =
-                self.scatter(sides[array], piece, array, layout, &dense, &mut scratch, |offset, bytes| {
-                    match &from {
-                        Arrived::Block(block) => self.device.read_mapped(&block.memory, offset, bytes)?,
-                        Arrived::Bytes(arrived) => {
-                            bytes.copy_from_slice(&arrived[offset as usize..][..bytes.len()]);
-                        }
-                    }
-                    Ok(())
-                });
-            self.scratch = scratch;
-            if let Arrived::Block(block) = from {
-                self.staging.park(block, None);
+        while let Some(Landing { array, range, from }) = self.landing.pop_front() {
+            let part = &mut parts[array];
+            match from {
+                Arrived::Block(block) => {
+                    let outcome = self.empty(&block, part, &range);
+                    self.staging.park(block, None);
+                    outcome?;
+                }
+                Arrived::Bytes(bytes) => part.write(self.device, &range, &bytes)?,
             }
-            outcome?;
         }
         Ok(())
     }
@@ -197,6 +158,10 @@ impl<'a, B: Backend> Mover<'a, B> {
     /// Ends after a failure: no copy is pending any more, also if the device refuses to wait.
     pub(crate) fn abandon(&mut self) {
         let is_done = wait_out(self.device, self.stream).is_ok();
+        self.release(is_done);
+    }
+
+    fn release(&mut self, is_done: bool) {
         for landing in self.landing.drain(..) {
             match landing.from {
                 Arrived::Block(block) if is_done => self.staging.park(block, None),
@@ -206,93 +171,67 @@ impl<'a, B: Backend> Mover<'a, B> {
         }
     }
 
-    fn part<'m>(
-        &self,
-        region: &Region<'m, B::Memory>,
-        start: u64,
-        bytes: u64,
-    ) -> Result<RegionMut<'m, B::Memory>, BrokerError> {
-        Ok(region.slice(start..start + bytes)?.assume_exclusive())
+    /// The ranges of so many bytes that fit a block.
+    fn steps(&self, bytes: u64) -> impl Iterator<Item = Range<u64>> + use<B> {
+        let step = self.staging.block_bytes();
+        (0..bytes.div_ceil(step)).map(move |at| at * step..bytes.min((at + 1).saturating_mul(step)))
     }
 
-    /// Returns a block for an upload. The mover's own blocks return first.
-    fn block(&mut self, bytes: u64) -> Result<Option<PinnedBlock<B>>, BrokerError> {
-        self.wait_for_block(bytes, |mover| {
-            let has_parked = mover.has_parked;
-            if has_parked {
-                mover.device.synchronize(mover.stream)?;
-                mover.has_parked = false;
-            }
-            Ok(has_parked)
-        })
+    /// Copies a range of the host's bytes to a block.
+    fn fill(
+        &mut self,
+        block: &PinnedBlock<B>,
+        part: &HostPart<'_, B>,
+        range: &Range<u64>,
+    ) -> Result<(), BrokerError> {
+        if let Some(bytes) = part.slice(range) {
+            return Ok(self.device.write_mapped(&block.memory, 0, bytes)?);
+        }
+        zero(&mut self.scratch, range.end - range.start)?;
+        part.read(self.device, range, &mut self.scratch)?;
+        Ok(self.device.write_mapped(&block.memory, 0, &self.scratch)?)
     }
 
-    /// Returns a block for a download. What arrived in the mover's own blocks lands first.
-    fn landing_block(
+    /// Copies a block to a range of the host's bytes.
+    fn empty(
+        &mut self,
+        block: &PinnedBlock<B>,
+        part: &mut HostPart<'_, B>,
+        range: &Range<u64>,
+    ) -> Result<(), BrokerError> {
+        if let Some(bytes) = part.slice_mut(range) {
+            return Ok(self.device.read_mapped(&block.memory, 0, bytes)?);
+        }
+        zero(&mut self.scratch, range.end - range.start)?;
+        self.device.read_mapped(&block.memory, 0, &mut self.scratch)?;
+        part.write(self.device, range, &self.scratch)
+    }
+
+    /// Returns a block, or `None` if none is ever free. Waits while others have all of them, but only after this mover's own
+    /// ones have returned, so that a wait is always for work. What arrived in them lands in `parts` first.
+    fn block(
         &mut self,
         bytes: u64,
-        piece: &mut Piece<'_>,
-        sides: &[Side<'_, B>],
-    ) -> Result<Option<PinnedBlock<B>>, BrokerError> {
-        self.wait_for_block(bytes, |mover| {
-            let has_own = mover.has_parked || !mover.landing.is_empty();
-            if has_own {
-                mover.land(piece, sides)?;
-            }
-            Ok(has_own)
-        })
-    }
-
-    /// Returns a block, or `None` if none is ever free. Waits while others have all of them, but only after
-    /// `return_own` returned this mover's own ones, so that a wait is always for work. `return_own` returns false
-    /// if there were none.
-    fn wait_for_block(
-        &mut self,
-        bytes: u64,
-        mut return_own: impl FnMut(&mut Self) -> Result<bool, BrokerError>,
+        parts: &mut [HostPart<'_, B>],
     ) -> Result<Option<PinnedBlock<B>>, BrokerError> {
         let mut has_waited = false;
         loop {
             match self.staging.try_block(bytes)? {
                 Answer::Block(block) => return Ok(Some(block)),
                 Answer::Never => return Ok(None),
-                Answer::Later if !std::mem::replace(&mut has_waited, true) => self.staging.count_wait(),
-                Answer::Later => {
-                    if !return_own(self)? {
-                        self.staging.wait();
-                    }
+                Answer::Later if !std::mem::replace(&mut has_waited, true) => {
+                    self.staging.blocks().waits += 1
                 }
+                Answer::Later if self.has_parked || !self.landing.is_empty() => self.land(parts)?,
+                Answer::Later => self.staging.wait(),
             }
         }
-    }
-
-    fn is_straight(&self, layout: ChunkLayout, range: &Range<u64>) -> bool {
-        let row = layout.row_bytes(range.end - range.start);
-        let strides = [row, layout.row_start(0, range.start), layout.row_start(1, 0)];
-        (layout.rows == 1 || row >= LONG_ROW)
-            && strides.iter().all(|bytes| bytes.is_multiple_of(self.granule))
-    }
-
-    /// Calls `copy` for each row, with where it is in the array, where in the chunk, and how long it is.
-    fn straight(
-        &self,
-        layout: ChunkLayout,
-        range: &Range<u64>,
-        copy: impl Fn(&Self, u64, u64, u64) -> Result<(), BrokerError>,
-    ) -> Result<(), BrokerError> {
-        let row_bytes = layout.row_bytes(range.end - range.start);
-        (0..layout.rows)
-            .try_for_each(|row| copy(self, layout.row_start(row, range.start), row * row_bytes, row_bytes))
     }
 }
 
 impl<B: Backend> Drop for Mover<'_, B> {
-    /// Blocks that did not land, because some code threw: nothing else is to wait for them.
+    /// Drops blocks that did not land because of a panic: nothing waits for them.
     fn drop(&mut self) {
-        for landing in self.landing.drain(..) {
-            if let Arrived::Block(block) = landing.from {
-                self.staging.drop_block(block);
-            }
-        }
+        self.release(false);
     }
 }

@@ -5,7 +5,7 @@ pub(crate) mod stager;
 #[cfg(test)]
 mod tests;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool::SizeClasses;
@@ -56,14 +56,15 @@ pub(crate) struct Staging<B: Backend> {
 }
 
 #[derive(Debug)]
-struct Blocks<B: Backend> {
+pub(crate) struct Blocks<B: Backend> {
     parked: Vec<Parked<B>>,
     /// Bytes of all blocks, including those in use.
-    bytes: u64,
-    peak: u64,
-    waits: u64,
-    /// Whether not even one block could be allocated. Further attempts would be useless driver calls.
-    is_refused: bool,
+    pub(crate) bytes: u64,
+    pub(crate) peak: u64,
+    /// Requests that had to wait, for their own copies or others'.
+    pub(crate) waits: u64,
+    /// Whether not even one block could be allocated. Further attempts would be useless driver calls, until this is cleared.
+    pub(crate) is_refused: bool,
 }
 
 #[derive(Debug)]
@@ -91,6 +92,11 @@ pub(crate) enum Answer<B: Backend> {
 }
 
 impl<B: Backend> Blocks<B> {
+    /// Returns the bytes of blocks that are kept for reuse.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.parked.iter().map(|parked| parked.block.memory.len()).sum()
+    }
+
     /// Takes out the smallest idle block of `size` bytes or up to the next power of two. Otherwise idle blocks of other sizes are taken out, until a
     /// further block leaves the sum at `most`; they are to be dropped without the lock. A block whose event
     /// fails to report is taken out, too, because it would be polled forever.
@@ -139,24 +145,8 @@ impl<B: Backend> Staging<B> {
         self.bounds.largest
     }
 
-    /// Returns the bytes of all blocks, and their peak.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        let blocks = self.blocks.lock();
-        (blocks.bytes, blocks.peak)
-    }
-
-    /// Returns the bytes of blocks that are kept for reuse.
-    pub(crate) fn retained_bytes(&self) -> u64 {
-        self.blocks.lock().parked.iter().map(|parked| parked.block.memory.len()).sum()
-    }
-
-    pub(crate) fn waits(&self) -> u64 {
-        self.blocks.lock().waits
-    }
-
-    /// Counts a request that has to wait, for its own copy or another's.
-    pub(crate) fn count_wait(&self) {
-        self.blocks.lock().waits += 1;
+    pub(crate) fn blocks(&self) -> MutexGuard<'_, Blocks<B>> {
+        self.blocks.lock()
     }
 
     /// Returns a block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
@@ -219,11 +209,6 @@ impl<B: Backend> Staging<B> {
         Ok(PinnedBlock { memory, _pinned: grant })
     }
 
-    /// Clears a refusal, so that the next request calls the driver again.
-    pub(crate) fn ask_again(&self) {
-        self.blocks.lock().is_refused = false;
-    }
-
     /// Waits briefly for a returned block.
     pub(crate) fn wait(&self) {
         let mut blocks = self.blocks.lock();
@@ -245,17 +230,9 @@ impl<B: Backend> Staging<B> {
 
     /// Releases idle blocks to the device. Returns the number of bytes.
     pub(crate) fn trim(&self) -> u64 {
-        let mut idle = Vec::new();
         let mut blocks = self.blocks.lock();
-        let mut index = 0;
-        while index < blocks.parked.len() {
-            // A block that fails to report is kept until a block is next needed.
-            if is_idle(&blocks.parked[index]) == Ok(true) {
-                idle.push(blocks.parked.swap_remove(index));
-            } else {
-                index += 1;
-            }
-        }
+        // A block that fails to report is kept until a block is next needed.
+        let idle: Vec<_> = blocks.parked.extract_if(.., |parked| is_idle(parked) == Ok(true)).collect();
         let bytes: u64 = idle.iter().map(|parked| parked.block.memory.len()).sum();
         blocks.bytes -= bytes;
         drop(blocks);

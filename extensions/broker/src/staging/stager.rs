@@ -115,7 +115,7 @@ impl<B: Backend> Stager<B> {
         let bytes = source.len() as u64;
         if bytes >= Self::MIN_BYTES && bytes == destination.len() {
             // The driver may now grant a block that it refused before.
-            self.staging.ask_again();
+            self.staging.blocks().is_refused = false;
             if let Answer::Block(slot) = self.staging.try_block(bytes)? {
                 return self.stage(slot, stream, source, destination).map(Upload::Staged);
             }
@@ -127,7 +127,7 @@ impl<B: Backend> Stager<B> {
     /// Returns the bytes of its pinned memory, busy or idle.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.staging.bytes().0 }
+        if fork::is_child() { 0 } else { self.staging.blocks().bytes }
     }
 
     /// Releases slots whose copies are complete, and returns their bytes. A slot whose state the device

@@ -1,0 +1,258 @@
+//! The handle of a registered client.
+
+use crate::client::{Client, group_name};
+use crate::error::{BrokerError, BrokerWarning};
+use crate::id::{ArrayId, ClientId};
+use crate::request::{ArrayRequest, Queued};
+use crate::share::{LimitMode, Share};
+use crate::state::{BrokerCore, Entry, Group, idle};
+use crate::stats::ClientStats;
+use std::mem::take;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::fork::ForkArc;
+use vrampool_backend::{Backend, fork};
+
+/// A registered client. Dropping it releases its memory and its share.
+#[derive(Debug)]
+#[must_use = "dropping it deregisters the client"]
+pub struct ClientHandle<B: Backend> {
+    core: ForkArc<BrokerCore<B>>,
+    id: ClientId,
+    name: String,
+}
+
+impl<B: Backend> ClientHandle<B> {
+    pub(super) fn register(core: &ForkArc<BrokerCore<B>>, client: Client) -> Result<Self, BrokerError> {
+        fork::check()?;
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only distinctness matters.
+        let id = ClientId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let handle = Self { core: core.clone(), id, name: client.name.clone() };
+        let mut state = core.state.lock();
+        let set = state.shares.set(id, client.share);
+        if set.is_ok() {
+            if state.shares.fixed_sum() > 0.0 && client.share != Share::Auto {
+                state.mode = LimitMode::Active;
+            }
+            state.groups.entry(client.group.clone()).or_default().replan();
+            if state.mode == LimitMode::Active {
+                // Automatic shares are smaller now.
+                state.groups.values_mut().for_each(Group::replan);
+            }
+            state.clients.insert(id, Entry::new(client));
+        }
+        drop(state);
+        // After an error the handle removes nothing.
+        handle.warn_of(set?);
+        Ok(handle)
+    }
+
+    /// Returns the client's id.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Queues a request for an array, which replaces an earlier one with the same label. The array is
+    /// allocated by the next commit of the group.
+    ///
+    /// # Errors
+    /// [`BrokerError::Request`] for an invalid request.
+    pub fn queue(&self, request: ArrayRequest) -> Result<ArrayId, BrokerError> {
+        self.check()?;
+        request.check()?;
+        let id = ArrayId::next();
+        let mut state = self.core.state.lock();
+        let entry = state.entry(self.id)?;
+        entry.queue.retain(|queued| queued.request.label != request.label);
+        entry.queue.push(Queued { id, request });
+        Ok(id)
+    }
+
+    /// Removes all queued requests, for example after a commit that did not fit. Committed requests remain;
+    /// use [`forget`](Self::forget) for those.
+    ///
+    /// # Errors
+    /// Fails only in a forked child.
+    pub fn withdraw(&self) -> Result<(), BrokerError> {
+        self.check()?;
+        self.core.state.lock().entry(self.id)?.queue.clear();
+        Ok(())
+    }
+
+    /// Removes the request with this label, queued or committed. Returns whether there was one.
+    ///
+    /// Its memory is released, at once if the group is not running, and the next commit plans without it.
+    ///
+    /// # Errors
+    /// Fails only in a forked child.
+    pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
+        self.check()?;
+        let mut state = self.core.state.lock();
+        let entry = state.entry(self.id)?;
+        let is_label = |queued: &Queued| queued.request.label == label;
+        let ids: Vec<_> = entry
+            .queue
+            .iter()
+            .chain(&entry.requests)
+            .filter(|queued| is_label(queued))
+            .map(|queued| queued.id)
+            .collect();
+        entry.queue.retain(|queued| !is_label(queued));
+        entry.requests.retain(|queued| !is_label(queued));
+        let unwanted = entry.release(|held| !ids.contains(&held.array));
+        let group = entry.client.group.clone();
+        if !ids.is_empty() {
+            state.groups.entry(group).or_default().replan();
+        }
+        drop(state);
+        // Without the lock, because the memory returns to the pool.
+        drop(unwanted);
+        Ok(!ids.is_empty())
+    }
+
+    /// Sets another share. Memory beyond it is released at the next commit of its group, or by the next chunk of its run. Any share but
+    /// [`Share::Auto`] enables [`LimitMode::Active`]. An equal share changes nothing.
+    ///
+    /// # Errors
+    /// [`BrokerError::Share`]; the previous share then remains.
+    pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
+        self.check()?;
+        let mut state = self.core.state.lock();
+        let is_new_mode = share != Share::Auto && state.mode != LimitMode::Active;
+        let is_new_share = !state.shares.has(self.id, share);
+        let warned = if is_new_share { state.shares.set(self.id, share)? } else { None };
+        if is_new_mode {
+            state.mode = LimitMode::Active;
+        }
+        if is_new_share || is_new_mode {
+            // All automatic shares have changed too.
+            state.groups.values_mut().for_each(Group::replan);
+        }
+        drop(state);
+        self.warn_of(warned);
+        Ok(())
+    }
+
+    /// Moves it to another group. Its memory is released, and its requests are queued there.
+    ///
+    /// # Errors
+    /// [`BrokerError::Busy`] while either group runs.
+    pub fn move_to(&self, group: &str) -> Result<(), BrokerError> {
+        self.check()?;
+        let _turn = self.core.take_turn()?;
+        let group = group_name(group);
+        let mut state = self.core.state.lock();
+        let old = state.entry(self.id)?.client.group.clone();
+        if old == group {
+            return Ok(());
+        }
+        for name in [&old, &group] {
+            idle(state.groups.entry(name.clone()).or_default(), name)?.replan();
+        }
+        let entry = state.entry(self.id)?;
+        let memory = entry.release(|_| false);
+        entry.client.group = group;
+        let mut requests = take(&mut entry.requests);
+        requests.retain(|old| !entry.queue.iter().any(|queued| queued.request.label == old.request.label));
+        requests.append(&mut entry.queue);
+        entry.queue = requests;
+        let emptied = state.take_empty(&old);
+        drop(state);
+        drop((memory, emptied));
+        Ok(())
+    }
+
+    /// Returns its group.
+    #[must_use]
+    pub fn group(&self) -> String {
+        let state = self.core.state_of_parent();
+        let entry = state.as_ref().and_then(|state| state.clients.get(&self.id));
+        entry.map(|entry| entry.client.group.clone()).unwrap_or_default()
+    }
+
+    /// Starts the client's work with its memory, which is not evicted before [`end_work`](Self::end_work). A
+    /// plan's run does this itself.
+    ///
+    /// # Errors
+    /// Fails only in a forked child.
+    pub fn begin_work(&self) -> Result<(), BrokerError> {
+        self.check()?;
+        let mut state = self.core.state.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        let entry = state.entry(self.id)?;
+        entry.in_flight += 1;
+        entry.last_work = clock;
+        Ok(())
+    }
+
+    /// Ends its work, all enqueued on `stream`: its memory may be evicted once that work is complete.
+    ///
+    /// # Errors
+    /// Errors of the device; the work then still counts as pending.
+    pub fn end_work(&self, stream: &B::Stream) -> Result<(), BrokerError> {
+        self.check()?;
+        let event = self.core.device.record(stream)?;
+        let mut state = self.core.state.lock();
+        let entry = state.entry(self.id)?;
+        entry.pending.retain(|event| matches!(vrampool_backend::Event::is_complete(event), Ok(false)));
+        entry.pending.push(event);
+        entry.in_flight = entry.in_flight.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Returns the client's memory figures.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        let Some(state) = self.core.state_of_parent() else { return ClientStats::default() };
+        state.clients.get(&self.id).map(|entry| state.stats_of(self.id, entry)).unwrap_or_default()
+    }
+
+    /// Starts a call. A panic of the client's own callback, which was called meanwhile, goes on here.
+    fn check(&self) -> Result<(), BrokerError> {
+        fork::check()?;
+        self.core.resume_panic(|id, _| id == self.id);
+        Ok(())
+    }
+
+    fn warn_of(&self, sum: Option<f64>) {
+        if let Some(sum) = sum {
+            self.core.warn(&BrokerWarning::SharesNearlyAll { sum });
+        }
+    }
+}
+
+impl<B: Backend> Drop for ClientHandle<B> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.core.state_of_parent() else { return };
+        state.shares.remove(self.id);
+        let entry = state.clients.remove(&self.id);
+        let mut emptied = None;
+        if let Some(entry) = &entry {
+            // A publisher holds another handle of the final figures.
+            if Arc::strong_count(&self.core.last) > 1 {
+                state.note_deregistered(self.id, entry);
+            }
+            if let Some(group) = state.groups.get_mut(&entry.client.group) {
+                group.replan();
+            }
+            if state.mode == LimitMode::Active {
+                // Automatic shares are larger now.
+                state.groups.values_mut().for_each(Group::replan);
+            }
+            emptied = state.take_empty(&entry.client.group);
+        }
+        drop(state);
+        // Without the lock: its memory goes to the pool, its streams to the driver, and values captured by
+        // its callbacks may have destructors.
+        drop((entry, emptied));
+    }
+}
