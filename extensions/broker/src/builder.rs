@@ -10,7 +10,7 @@ use crate::state::{BrokerCore, Settings, State};
 use crate::stats::BrokerCounts;
 use crate::warnings::{WarningHook, Warnings};
 use parking_lot::{Mutex, ReentrantMutex, RwLock};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -212,7 +212,7 @@ impl<B: Backend> BrokerBuilder<B> {
                 groups: BTreeMap::new(),
                 clock: 0,
                 counts: BrokerCounts::default(),
-                deregistered: VecDeque::new(),
+                ended: BTreeMap::new(),
             }),
             device: self.device,
         }))

@@ -8,7 +8,6 @@ use crate::share::{LimitMode, Share};
 use crate::state::{BrokerCore, Entry, Group, idle};
 use crate::stats::ClientStats;
 use std::mem::take;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork};
@@ -237,10 +236,7 @@ impl<B: Backend> Drop for ClientHandle<B> {
         let entry = state.clients.remove(&self.id);
         let mut emptied = None;
         if let Some(entry) = &entry {
-            // A publisher holds another handle of the final figures.
-            if Arc::strong_count(&self.core.last) > 1 {
-                state.note_deregistered(self.id, entry);
-            }
+            state.note_deregistered(entry);
             if let Some(group) = state.groups.get_mut(&entry.client.group) {
                 group.replan();
             }

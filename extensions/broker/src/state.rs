@@ -14,13 +14,13 @@ use crate::stats::{BrokerCounts, BrokerStats, ClientStats, LastFigures, Register
 use crate::warnings::Warnings;
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard, RwLock};
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool::Buffer;
-use vrampool::Pool;
+use vrampool::figures::Group as _;
+use vrampool::{Buffer, Pool};
 use vrampool_backend::spi::Ledger;
 use vrampool_backend::{Backend, fork, logging};
 
@@ -44,7 +44,7 @@ pub(crate) struct BrokerCore<B: Backend> {
 impl<B: Backend> Drop for BrokerCore<B> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.last) > 1 {
-            let figures = LastFigures { stats: self.stats(), clients: self.listed_clients() };
+            let figures = LastFigures { stats: self.stats(), clients: self.clients_by_name() };
             // Nothing else sets it.
             let _ = self.last.set(figures);
         }
@@ -76,12 +76,13 @@ pub(crate) struct State<B: Backend> {
     pub(crate) clock: u64,
     /// Counters except those of `turn` and `staging`.
     pub(crate) counts: BrokerCounts,
-    /// The latest deregistered clients while a publisher watches, oldest first, at most [`DEREGISTERED`].
-    pub(crate) deregistered: VecDeque<RegisteredClient>,
+    /// Counters of deregistered clients by name, for publishers, because a counter never falls. At most
+    /// [`MOST_ENDED_CLIENTS`].
+    pub(crate) ended: BTreeMap<String, ClientStats>,
 }
 
-/// Number of deregistered clients whose final counters are kept for publishers.
-pub(crate) const DEREGISTERED: usize = 256;
+/// Names of deregistered clients that are remembered. Beyond that all are forgotten: their series end.
+pub(crate) const MOST_ENDED_CLIENTS: usize = 1024;
 
 /// The state of a client.
 #[derive(Debug)]
@@ -239,10 +240,14 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// Returns registered clients, and recently deregistered ones while a publisher watches.
-    pub(crate) fn listed_clients(&self) -> Vec<RegisteredClient> {
+    /// Returns the figures of clients by name, with the counters of deregistered ones.
+    pub(crate) fn clients_by_name(&self) -> BTreeMap<String, ClientStats> {
         let state = self.state.lock();
-        state.deregistered.iter().cloned().chain(state.registered()).collect()
+        let mut clients = state.ended.clone();
+        for RegisteredClient { name, stats, .. } in state.registered() {
+            clients.entry(name).or_default().merge(&stats);
+        }
+        clients
     }
 
     /// Allocates memory for `len` runs of an array, accounted to its client.
@@ -316,17 +321,20 @@ impl<B: Backend> State<B> {
 
     /// Returns registered clients in order of registration.
     pub(crate) fn registered(&self) -> impl Iterator<Item = RegisteredClient> + '_ {
-        self.clients.iter().map(|(&id, entry)| registered(id, entry, self.stats_of(id, entry)))
+        self.clients.iter().map(|(&id, entry)| RegisteredClient {
+            id,
+            name: entry.client.name.clone(),
+            group: entry.client.group.clone(),
+            stats: self.stats_of(id, entry),
+        })
     }
 
     /// Keeps the counters of a deregistered client, which holds no memory any more.
-    pub(crate) fn note_deregistered(&mut self, id: ClientId, entry: &Entry<B>) {
-        if self.deregistered.len() >= DEREGISTERED {
-            self.deregistered.pop_front();
+    pub(crate) fn note_deregistered(&mut self, entry: &Entry<B>) {
+        self.ended.entry(entry.client.name.clone()).or_default().count_on(&entry.stats);
+        if self.ended.len() > MOST_ENDED_CLIENTS {
+            self.ended.clear();
         }
-        let ClientStats { evictions, chunks, .. } = entry.stats;
-        let stats = ClientStats { evictions, chunks, ..ClientStats::default() };
-        self.deregistered.push_back(registered(id, entry, stats));
     }
 
     pub(crate) fn stats_of(&self, client: ClientId, entry: &Entry<B>) -> ClientStats {
@@ -373,10 +381,6 @@ impl<B: Backend> State<B> {
         };
         self.members(group).map(|(id, entry)| (id, merge(entry))).collect()
     }
-}
-
-fn registered<B: Backend>(id: ClientId, entry: &Entry<B>, stats: ClientStats) -> RegisteredClient {
-    RegisteredClient { id, name: entry.client.name.clone(), group: entry.client.group.clone(), stats }
 }
 
 impl<B: Backend> fmt::Debug for BrokerCore<B> {

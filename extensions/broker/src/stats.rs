@@ -2,6 +2,7 @@
 
 use crate::id::ClientId;
 use bytesize::ByteSize;
+use std::collections::BTreeMap;
 use std::fmt;
 use vrampool::figures;
 use vrampool::figures::FigureLabel::{Each, None as Plain};
@@ -75,8 +76,7 @@ figures! {
 #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
 pub(crate) struct LastFigures {
     pub(crate) stats: BrokerStats,
-    /// The most recently deregistered clients with their counters.
-    pub(crate) clients: Vec<RegisteredClient>,
+    pub(crate) clients: BTreeMap<String, ClientStats>,
 }
 
 figures! {

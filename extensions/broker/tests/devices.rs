@@ -1,40 +1,19 @@
 //! A batch larger than its share goes through every device in chunks, on one stream and on several, and comes
 //! out whole.
 
-use vrampool::any::{self, AnyDevice};
+#[allow(dead_code, reason = "the library's tests use all of it")]
+#[path = "../../../tests/devices/there.rs"]
+mod there;
+
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, Memory, Pool};
 use vrampool_broker::{Allocator, ArrayRequest, Broker, Client, HostBacking, Role, Share, Stager, Upload};
 
 const MIB: u64 = 1 << 20;
 
-/// A device and its name.
-struct There {
-    name: String,
-    device: AnyDevice,
-}
-
-/// Runs `test` on every device, or those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas,
-/// names. A backend without a device is reported, and is a failure where `VRAMPOOL_REQUIRE` names it.
-fn on_each(test: impl Fn(&There)) {
-    let devices = any::devices();
-    let names = |variable| std::env::var(variable).unwrap_or_default();
-    for absent in &devices.absent {
-        vrampool_test_support::skip_backend(absent.backend, &absent.reason);
-    }
-    let only = names("VRAMPOOL_TEST_BACKENDS");
-    for listed in devices.there {
-        let backend = listed.name.split(':').next().unwrap_or_default();
-        if only.is_empty() || only.split(',').any(|wanted| wanted == backend) {
-            eprintln!("on {}", listed.name);
-            test(&There { device: any::open(&listed.name).expect("it is there"), name: listed.name });
-        }
-    }
-}
-
 #[test]
 fn what_goes_through_in_chunks_comes_out_whole() {
-    on_each(|there| {
+    there::on_each(|there| {
         let device = &there.device;
         // 4 bytes a run, in rows along three axes, one of them of no round number.
         for (axis, mut shape) in [(0, [300_001_u64, 2, 1]), (1, [3, 150_001, 1]), (2, [5, 7, 20_003])] {
@@ -90,7 +69,7 @@ fn what_goes_through_in_chunks_comes_out_whole() {
 
 #[test]
 fn every_allocator_that_a_device_has_serves() {
-    on_each(|there| {
+    there::on_each(|there| {
         for &allocator in Allocator::ALL {
             let builder = Broker::builder(&there.device).allocator(allocator);
             let broker = match builder.build() {
@@ -123,7 +102,7 @@ fn every_allocator_that_a_device_has_serves() {
 /// A slot of the round before serves each round, because each waits for its copy.
 #[test]
 fn a_stager_uploads_in_order_through_pinned_memory() {
-    on_each(|there| {
+    there::on_each(|there| {
         let device = &there.device;
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(device).build().expect("a pool");

@@ -1,7 +1,7 @@
 //! A stager: netcl's acceptance case a13, a lost device, and the environment.
 
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Error, Pool};
+use vrampool::{Backend, BackendError, Buffer, Error, Event, Pool};
 use vrampool_broker::{Broker, BrokerError, Stager, Upload};
 use vrampool_test_support::close_gate;
 
@@ -16,17 +16,35 @@ fn device() -> (HostDevice, Stream) {
     (device, stream)
 }
 
+/// The device's memory of so many bytes, and uploads to its beginning.
+struct Target(Buffer<HostDevice>, Stream);
+
+impl Target {
+    fn new(device: &HostDevice, stream: &Stream, bytes: u64) -> Self {
+        let pool = Pool::builder(device).build().expect("a pool");
+        Self(pool.allocate(bytes, stream).expect("memory"), stream.clone())
+    }
+
+    fn upload(
+        &mut self,
+        stager: &Stager<HostDevice>,
+        bytes: &[u8],
+    ) -> Result<Upload<<HostDevice as Backend>::Event>, Error> {
+        let region = self.0.on_mut(&self.1).expect("a region").slice(..bytes.len() as u64);
+        stager.upload(bytes, region.expect("inside"), &self.1)
+    }
+}
+
 #[test]
 fn a13_the_stager_never_waits_and_reuses_a_slot_only_after_its_event() {
     let (device, stream) = device();
-    let pool = Pool::builder(&device).build().expect("a pool");
     let stager = Stager::with_max_bytes(&device, 2 * MIB);
     let batch = vec![1u8; 100 * KIB as usize];
-    let mut target = pool.allocate(batch.len() as u64, &stream).expect("memory");
+    let mut target = Target::new(&device, &stream, 100 * KIB);
     let open = close_gate(&stream);
     let mut staged = Vec::new();
     for expect_staged in [true, true, false] {
-        match stager.upload(&batch, target.on_mut(&stream).expect("a region"), &stream).expect("queued") {
+        match target.upload(&stager, &batch).expect("queued") {
             Upload::Staged(event) if expect_staged => staged.push(event),
             Upload::Pageable if !expect_staged => {}
             other => panic!("with {} slots busy: {other:?}", staged.len()),
@@ -36,66 +54,51 @@ fn a13_the_stager_never_waits_and_reuses_a_slot_only_after_its_event() {
     assert_eq!(stager.trim(), 0, "busy slots stay");
     drop(open);
     device.synchronize(&stream).expect("no fault");
-    assert!(staged.iter().all(|event| vrampool::Event::is_complete(&**event).expect("no fault")));
-    let again = stager.upload(&batch, target.on_mut(&stream).expect("a region"), &stream).expect("queued");
-    assert!(matches!(again, Upload::Staged(_)));
+    assert!(staged.iter().all(|event| event.is_complete().expect("no fault")));
+    assert!(matches!(target.upload(&stager, &batch), Ok(Upload::Staged(_))));
     assert_eq!(stager.pinned_bytes(), 2 * MIB, "a slot was used again");
     device.synchronize(&stream).expect("no fault");
     assert_eq!(stager.trim(), 2 * MIB);
-
-    let small = &batch[..1000];
-    let region = target.on_mut(&stream).expect("a region").slice(..1000).expect("inside");
-    assert!(matches!(stager.upload(small, region, &stream).expect("queued"), Upload::Pageable));
+    assert!(matches!(target.upload(&stager, &batch[..1000]), Ok(Upload::Pageable)));
 }
 
 #[test]
 fn a13_idle_slots_of_other_sizes_make_room() {
     let (device, stream) = device();
-    let pool = Pool::builder(&device).build().expect("a pool");
     let stager = Stager::with_max_bytes(&device, 4 * MIB);
     let batch = vec![1u8; 4 * MIB as usize];
-    let mut target = pool.allocate(4 * MIB, &stream).expect("memory");
-    let large = stager.upload(&batch, target.on_mut(&stream).expect("a region"), &stream).expect("queued");
-    assert!(matches!(large, Upload::Staged(_)));
+    let mut target = Target::new(&device, &stream, 4 * MIB);
+    assert!(matches!(target.upload(&stager, &batch), Ok(Upload::Staged(_))));
     device.synchronize(&stream).expect("no fault");
-    let region = target.on_mut(&stream).expect("a region").slice(..MIB).expect("inside");
-    let small = stager.upload(&batch[..MIB as usize], region, &stream).expect("queued");
-    assert!(matches!(small, Upload::Staged(_)));
+    assert!(matches!(target.upload(&stager, &batch[..MIB as usize]), Ok(Upload::Staged(_))));
     assert_eq!(stager.pinned_bytes(), MIB);
 }
 
 #[test]
 fn a13_a_failed_step_of_staging_loses_nothing() {
     let (device, stream) = device();
-    let pool = Pool::builder(&device).build().expect("a pool");
     let stager = Stager::with_max_bytes(&device, 2 * MIB);
     let batch = vec![5u8; 100 * KIB as usize];
-    let mut target = pool.allocate(batch.len() as u64, &stream).expect("memory");
+    let mut target = Target::new(&device, &stream, 100 * KIB);
     for call in [Call::Allocate, Call::Mapped, Call::Copy, Call::Record] {
         device.faults().fail_nth(call, 1);
-        let region = target.on_mut(&stream).expect("a region");
-        assert!(stager.upload(&batch, region, &stream).is_err(), "{call:?}");
+        assert!(target.upload(&stager, &batch).is_err(), "{call:?}");
         assert_eq!(stager.pinned_bytes(), 0, "{call:?}");
     }
     device.faults().fail_nth_with(Call::Allocate, 1, BackendError::out_of_memory(MIB, None));
-    let region = target.on_mut(&stream).expect("a region");
-    let upload = stager.upload(&batch, region, &stream).expect("no pinned memory is no error");
-    assert!(matches!(upload, Upload::Pageable));
+    assert!(matches!(target.upload(&stager, &batch), Ok(Upload::Pageable)), "no pinned memory is no error");
     let mut bytes = vec![0; batch.len()];
-    target.read(&mut bytes, &stream).expect("done");
+    target.0.read(&mut bytes, &stream).expect("done");
     assert_eq!(bytes, batch);
 }
 
 #[test]
 fn an_upload_to_a_lost_device_is_an_error_and_keeps_no_slot() {
     let (device, stream) = device();
-    let pool = Pool::builder(&device).build().expect("a pool");
     let stager = Stager::with_max_bytes(&device, 4 * MIB);
-    let mut target = pool.allocate(128 * KIB, &stream).expect("memory");
+    let mut target = Target::new(&device, &stream, 128 * KIB);
     device.faults().lose_device();
-    let region = target.on_mut(&stream).expect("a region");
-    let error =
-        stager.upload(&vec![0; 128 * KIB as usize], region, &stream).expect_err("a copy must be queued");
+    let error = target.upload(&stager, &[0; 128 * KIB as usize]).expect_err("a copy must be queued");
     assert!(error.is_device_lost() && !error.is_out_of_memory(), "{error:?}");
     assert_eq!(stager.pinned_bytes(), 0);
 }
@@ -117,13 +120,9 @@ fn the_environment_limits_pinned_bytes() {
         }
         assert!(broker.is_ok(), "{broker:?}");
         let stager = stager.expect("a limit");
-        let pool = Pool::builder(&device).build().expect("a pool");
-        let mut target = pool.allocate(MIB, &stream).expect("memory");
+        let mut target = Target::new(&device, &stream, MIB);
         let _open = close_gate(&stream);
-        for _ in 0..5 {
-            let region = target.on_mut(&stream).expect("a region");
-            let _ = stager.upload(&vec![0; MIB as usize], region, &stream).expect("queued");
-        }
+        (0..5).for_each(|_| drop(target.upload(&stager, &[0; MIB as usize]).expect("queued")));
         assert_eq!(stager.pinned_bytes().to_string(), expected);
         return;
     }

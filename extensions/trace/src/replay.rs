@@ -130,8 +130,8 @@ impl Replay {
         let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, TraceError>>()?;
         let start = Barrier::new(self.threads as usize);
         std::thread::scope(|scope| {
-            let hands: io::Result<Vec<Hand>> =
-                others.into_iter().map(|worker| Hand::spawn(scope, worker, &start)).collect();
+            let hands: io::Result<Vec<_>> =
+                others.into_iter().map(|worker| Hand::spawn(scope, worker)).collect();
             let hands = hands.map_err(|source| self.missing(source))?;
             for index in 0..self.passes {
                 if on_pass(&self.pass(index, pool, &mut own, &hands, &start)?).is_break() {
@@ -159,26 +159,30 @@ impl Replay {
         Ok(streams)
     }
 
-    fn pass<B: Backend>(
+    fn pass<'env, B: Backend>(
         &self,
         index: u32,
         pool: &Pool<B>,
-        own: &mut Worker<'_, B>,
-        hands: &[Hand],
-        start: &Barrier,
+        own: &mut Worker<'env, B>,
+        hands: &[Hand<'_, 'env, B>],
+        start: &'env Barrier,
     ) -> Result<Pass, TraceError> {
         pool.reset_peaks();
         let before = pool.stats();
-        hands.iter().try_for_each(Hand::run).map_err(|source| self.missing(source))?;
-        start.wait();
-        let mut laps = vec![own.run()];
-        for hand in hands {
-            laps.push(hand.lap().map_err(|source| self.missing(source))?);
+        let run = |worker: &mut Worker<'_, B>| {
+            start.wait();
+            worker.run()
+        };
+        let theirs: Vec<_> = hands.iter().map(|hand| hand.ask(run)).collect();
+        let mut laps = vec![run(own)];
+        for lap in theirs {
+            laps.push(lap.recv().map_err(|_| self.missing(ended()))?);
         }
         let after = pool.stats();
         let mut cleared = vec![own.clear()];
         for hand in hands {
-            cleared.push(hand.clear().map_err(|source| self.missing(source))?);
+            let theirs = hand.ask(Worker::clear).recv();
+            cleared.push(theirs.map_err(|_| self.missing(ended()))?);
         }
 
         let began = laps.iter().map(|lap| lap.began).min();
@@ -230,4 +234,8 @@ impl Replay {
     fn failed(&self, fault: TraceFault) -> TraceError {
         Position::default().error(&*self.trace, fault)
     }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("it ended early")
 }

@@ -4,7 +4,6 @@ use super::program::{Program, Step};
 use super::touch::{Touch, Verifier};
 use crate::instant::Instant;
 use std::io;
-use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use vrampool::Buffer;
@@ -128,91 +127,43 @@ impl<B: Backend> Worker<'_, B> {
     }
 }
 
-/// A worker on a thread of its own, which waits for orders until this is dropped.
+/// A worker on a thread of its own, which does what it is asked until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Hand<'scope> {
+pub(crate) struct Hand<'scope, 'env, B: Backend> {
     /// `None` only while dropping.
-    orders: Option<SyncSender<Order>>,
-    replies: Receiver<Reply>,
+    jobs: Option<SyncSender<Job<'env, B>>>,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
 }
 
-#[derive(Debug)]
-enum Order {
-    Run,
-    Clear,
-}
+type Job<'env, B> = Box<dyn FnOnce(&mut Worker<'env, B>) + Send + 'env>;
 
-#[derive(Debug)]
-enum Reply {
-    Ran(Lap),
-    Cleared(Result<Option<u64>, Error>),
-}
-
-impl<'scope> Hand<'scope> {
-    /// `start` is where all workers of a pass meet.
-    pub(crate) fn spawn<'env, B: Backend>(
-        scope: &'scope Scope<'scope, 'env>,
-        mut worker: Worker<'env, B>,
-        start: &'env Barrier,
-    ) -> io::Result<Self> {
-        let (orders, to_do) = sync_channel(1);
-        let (done, replies) = sync_channel(1);
+impl<'scope, 'env, B: Backend> Hand<'scope, 'env, B> {
+    pub(crate) fn spawn(scope: &'scope Scope<'scope, 'env>, mut worker: Worker<'env, B>) -> io::Result<Self> {
+        let (jobs, to_do) = sync_channel::<Job<'env, B>>(1);
         let thread = Builder::new().name("vrampool replay".into());
-        let work = move || {
-            for order in to_do {
-                let reply = match order {
-                    Order::Run => {
-                        start.wait();
-                        Reply::Ran(worker.run())
-                    }
-                    Order::Clear => Reply::Cleared(worker.clear()),
-                };
-                if done.send(reply).is_err() {
-                    break;
-                }
-            }
-        };
+        let work = move || to_do.into_iter().for_each(|job| job(&mut worker));
         let thread = start_thread(|| thread.spawn_scoped(scope, work))?;
-        Ok(Self { orders: Some(orders), replies, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Makes it go to the start. Fails only for a hand that did not answer the order before.
-    pub(crate) fn run(&self) -> io::Result<()> {
-        self.order(Order::Run)
-    }
-
-    fn order(&self, order: Order) -> io::Result<()> {
-        self.orders.as_ref().and_then(|orders| orders.send(order).ok()).ok_or_else(ended)
-    }
-
-    /// Waits for the end of its run.
-    pub(crate) fn lap(&self) -> io::Result<Lap> {
-        match self.replies.recv() {
-            Ok(Reply::Ran(lap)) => Ok(lap),
-            Ok(Reply::Cleared(_)) | Err(_) => Err(ended()),
-        }
-    }
-
-    /// Drops its live buffers, and waits for that. Returns the same as [`Worker::clear`].
-    pub(crate) fn clear(&self) -> io::Result<Result<Option<u64>, Error>> {
-        self.order(Order::Clear)?;
-        match self.replies.recv() {
-            Ok(Reply::Cleared(outcome)) => Ok(outcome),
-            Ok(Reply::Ran(_)) | Err(_) => Err(ended()),
-        }
+    /// Makes it do this. Its result is received, unless it ended early.
+    pub(crate) fn ask<T: Send + 'env>(
+        &self,
+        act: impl FnOnce(&mut Worker<'env, B>) -> T + Send + 'env,
+    ) -> Receiver<T> {
+        let (done, result) = sync_channel(1);
+        let job = Box::new(move |worker: &mut Worker<'env, B>| _ = done.send(act(worker)));
+        // Without its thread nothing is received.
+        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        result
     }
 }
 
 /// Waits until the thread and its variables are destroyed: the end of a scope waits for less.
-impl Drop for Hand<'_> {
+impl<B: Backend> Drop for Hand<'_, '_, B> {
     fn drop(&mut self) {
-        drop(self.orders.take());
-        // A worker's panic shows in its replies.
+        drop(self.jobs.take());
+        // A worker's panic shows where its results are received.
         let _ = self.thread.take().map(ScopedJoinHandle::join);
     }
-}
-
-fn ended() -> io::Error {
-    io::Error::other("it ended early")
 }

@@ -80,6 +80,11 @@ fn a_double_free_is_no_allocation() {
 fn overlaps_other_sizes_and_times_that_go_back_are_reported() {
     let overlap = ["7,1,allocate,0x10,32,0", "7,2,allocate,0x20,32,0"];
     assert_eq!(read(&log(&overlap)).1, [("Overlap { address: 32, size: 32, other: 16 }".into(), 1)]);
+    let above = ["7,1,allocate,0x20,32,0", "7,2,allocate,0x10,32,0"];
+    assert_eq!(read(&log(&above)).1, [("Overlap { address: 16, size: 32, other: 32 }".into(), 1)]);
+    // Not what is beside it, nor what was freed.
+    let beside = ["7,1,allocate,0x10,16,0", "7,2,allocate,0x20,16,0", "7,3,free,0x10,16,0"];
+    assert_eq!(read(&log(&[&beside[..], &["7,4,allocate,0x08,24,0"]].concat())).1, []);
     // With what was there before, which is known at its free.
     let before = ["7,1,allocate,0x10,32,0", "7,2,free,0x0c,8,0"];
     assert_eq!(read(&log(&before)).1, [("Overlap { address: 16, size: 32, other: 12 }".into(), 1)]);

@@ -23,9 +23,17 @@ fn is_later(staging: &Staging<HostDevice>, bytes: u64) -> bool {
     matches!(staging.try_block(bytes), Ok(Answer::Later))
 }
 
+fn bytes(staging: &Staging<HostDevice>) -> u64 {
+    staging.blocks().bytes
+}
+
+fn retained(staging: &Staging<HostDevice>) -> u64 {
+    staging.blocks().retained_bytes()
+}
+
 /// Bytes that are pinned and in use.
 fn live_bytes(staging: &Staging<HostDevice>) -> u64 {
-    staging.pinned.charged() - staging.blocks().retained_bytes()
+    staging.pinned.charged() - retained(staging)
 }
 
 fn allocations(staging: &Staging<HostDevice>) -> u64 {
@@ -44,7 +52,7 @@ fn test_acquire_reuses_released_buffer() {
 fn test_acquire_allocates_new_when_all_in_use() {
     let staging = staging(u64::MAX, u64::MAX);
     let _blocks = [(); 2].map(|()| block(&staging, 64 * KIB));
-    assert_eq!((allocations(&staging), staging.blocks().bytes), (2, 128 * KIB));
+    assert_eq!((allocations(&staging), bytes(&staging)), (2, 128 * KIB));
 }
 
 /// An idle block of the requested size is found before others make room.
@@ -54,7 +62,7 @@ fn no_block_goes_where_one_fits() {
     let blocks = [128 * KIB, 64 * KIB].map(|bytes| block(&staging, bytes));
     blocks.into_iter().for_each(|block| staging.park(block, None));
     let _fits = block(&staging, 64 * KIB);
-    assert_eq!((allocations(&staging), staging.blocks().bytes), (2, 192 * KIB));
+    assert_eq!((allocations(&staging), bytes(&staging)), (2, 192 * KIB));
 }
 
 /// A block that becomes idle between two searches is used, and not dropped to make room. The failing first
@@ -69,7 +77,7 @@ fn a_block_that_becomes_idle_between_two_looks_is_had() {
         staging.device.faults().fail_nth(vrampool::host::Call::Query, 1);
     }
     let _again = block(&staging, 64 * KIB);
-    assert_eq!((allocations(&staging), staging.blocks().bytes), (1, 64 * KIB));
+    assert_eq!((allocations(&staging), bytes(&staging)), (1, 64 * KIB));
 }
 
 /// A block with a pending copy is in use.
@@ -116,12 +124,9 @@ fn test_clear_empties_pool_and_resets_id() {
         staging.park(block(&staging, bytes), None);
     }
     // Blocks in use stay.
-    assert_eq!((staging.trim(), staging.blocks().bytes), (320 * KIB, 64 * KIB));
+    assert_eq!((staging.trim(), bytes(&staging)), (320 * KIB, 64 * KIB));
     staging.park(in_use, None);
-    let trimmed = staging.trim();
-    let blocks = staging.blocks();
-    assert_eq!((trimmed, blocks.bytes, blocks.retained_bytes()), (64 * KIB, 0, 0));
-    drop(blocks);
+    assert_eq!((staging.trim(), bytes(&staging), retained(&staging)), (64 * KIB, 0, 0));
     let _fresh = block(&staging, 64 * KIB);
     assert_eq!(allocations(&staging), 4, "as if nothing had been before");
 }
@@ -143,9 +148,10 @@ fn test_thread_safe_concurrent_acquire_release() {
             });
         }
     });
-    let (bytes, peak) = (staging.blocks().bytes, staging.blocks().peak);
-    assert!(peak <= 512 * KIB && bytes == staging.blocks().retained_bytes());
-    assert_eq!((staging.trim(), live_bytes(&staging)), (bytes, 0));
+    let peak = staging.blocks().peak;
+    let all = bytes(&staging);
+    assert!(peak <= 512 * KIB && all == retained(&staging));
+    assert_eq!((staging.trim(), live_bytes(&staging)), (all, 0));
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn test_acquire_grows_first_buffer_even_without_headroom() {
     // Neither the bound nor the budget has room for one.
     let staging = staging(0, 0);
     let first = block(&staging, 64 * KIB);
-    assert_eq!((staging.blocks().bytes, live_bytes(&staging)), (64 * KIB, 64 * KIB));
+    assert_eq!((bytes(&staging), live_bytes(&staging)), (64 * KIB, 64 * KIB));
     assert!(is_later(&staging, 64 * KIB));
     drop(first);
 }
@@ -220,10 +226,10 @@ fn blocks_are_at_most_an_eighth_larger_than_what_they_hold() {
 fn kept_blocks_stay_within_the_budget() {
     let staging = staging(64 * KIB, u64::MAX);
     staging.park(block(&staging, 64 * KIB), None);
-    assert_eq!((live_bytes(&staging), staging.blocks().retained_bytes()), (0, 64 * KIB));
+    assert_eq!((live_bytes(&staging), retained(&staging)), (0, 64 * KIB));
     assert!(staging.pinned.reserve(1).is_err(), "what is kept counts");
     let again = block(&staging, 64 * KIB);
-    assert_eq!((live_bytes(&staging), staging.blocks().retained_bytes()), (64 * KIB, 0));
+    assert_eq!((live_bytes(&staging), retained(&staging)), (64 * KIB, 0));
     drop(again);
 }
 

@@ -74,26 +74,14 @@ pub enum TraceFault {
         /// The value found.
         found: String,
     },
-    /// A number is not one.
-    #[error("`{found}` is not a number; write a whole number from 0 to {max}", max = u64::MAX)]
+    /// A field is not a whole number of 64 bits.
+    #[error("`{found}` is {what}; write a whole number from 0 to {max}", max = u64::MAX)]
     #[non_exhaustive]
     NotANumber {
         /// The value found.
-        found: String,
-    },
-    /// A number is below 0.
-    #[error("`{found}` is negative; write a whole number from 0 to {max}", max = u64::MAX)]
-    #[non_exhaustive]
-    Negative {
-        /// The value found.
-        found: String,
-    },
-    /// A number is too large for 64 bits.
-    #[error("`{found}` is too large; write a whole number from 0 to {max}", max = u64::MAX)]
-    #[non_exhaustive]
-    TooLarge {
-        /// The value found.
-        found: String,
+        found: Box<str>,
+        /// What it is: not a number, negative, or too large.
+        what: &'static str,
     },
     /// An allocation under an id that is live.
     #[error("{id} is live since line {since}; free it first, or give this allocation an id of its own")]

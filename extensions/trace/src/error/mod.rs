@@ -19,7 +19,7 @@ use std::path::Path;
 /// use vrampool_trace::{TraceFault, Trace};
 /// let error = Trace::parse("op,id,size,stream,t_us\na,0,-5,0,0\n".as_bytes()).unwrap_err();
 /// assert_eq!((error.line, error.field), (Some(2), Some("size")));
-/// assert!(matches!(error.fault, TraceFault::Negative { .. }));
+/// assert!(matches!(error.fault, TraceFault::NotANumber { .. }));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "trace, line 2, field `size`: `-5` is negative; write a whole number from 0 to 18446744073709551615"

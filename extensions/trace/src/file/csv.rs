@@ -89,14 +89,16 @@ impl<'a> Fields<'a> {
 /// Digits alone: no sign, no space, no separator.
 fn number(text: &[u8]) -> Result<u64, TraceFault> {
     let is_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    match text {
-        [b'-', digits @ ..] if is_digits(digits) => Err(TraceFault::Negative { found: shown(text) }),
-        digits if is_digits(digits) => digits
-            .iter()
-            .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
-            .ok_or_else(|| TraceFault::TooLarge { found: shown(text) }),
-        _ => Err(TraceFault::NotANumber { found: shown(text) }),
-    }
+    let add = |sum: u64, digit: &u8| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+    let what = match text {
+        [b'-', digits @ ..] if is_digits(digits) => "negative",
+        digits if is_digits(digits) => match digits.iter().try_fold(0, add) {
+            Some(number) => return Ok(number),
+            None => "too large",
+        },
+        _ => "not a number",
+    };
+    Err(TraceFault::NotANumber { found: shown(text).into(), what })
 }
 
 /// For a message: whatever is in a file does nothing to a terminal.

@@ -1,7 +1,6 @@
 //! Converting events that name addresses, as other programs record them, to events that name allocations.
 
 use super::budget::Budget;
-use super::overlaps::Overlaps;
 use crate::error::TraceFault;
 use crate::error::bounds::MAX_STREAMS;
 use crate::error::contradiction::{Contradiction, Contradictions};
@@ -10,7 +9,10 @@ use crate::file::event::{Op, TraceEvent};
 use crate::file::origin::Origin;
 use crate::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+/// The most bytes that an entry takes of an ordered map's nodes, of which each but the root is filled to five elevenths.
+const NODE_BYTES: usize = 48;
 
 /// What is live where, and the events so far. What is freed and was never allocated was there before the
 /// recording: it becomes an allocation at the start.
@@ -230,33 +232,40 @@ impl Addresses {
         Ok(Trace::of(events, peak, origins, contradictions))
     }
 
-    /// All that was there before is live from the start, so this is known at the end only.
+    /// All that there was before is live from the start, so this is known at the end only.
     fn note_overlaps(
         &self,
         contradictions: &mut Contradictions,
         budget: &mut Budget,
     ) -> Result<(), TraceFault> {
-        let addresses = self.before.iter().map(|before| before.address);
-        let mut all = Vec::new();
-        budget.room(&mut all, self.before.len() + self.events.len())?;
-        all.extend(addresses.chain(self.events.iter().map(|entry| entry.address)));
-        let mut overlaps = Overlaps::new(all, budget)?;
-        let mut allocate = |overlaps: &mut Overlaps, address, size| match overlaps.allocate(address, size) {
-            Some(other) => {
-                contradictions.note(Contradiction::Overlap { address, size, other }, &Position::default())
-            }
-            None => Ok(()),
-        };
-        for &Before { address, size, .. } in &self.before {
-            allocate(&mut overlaps, address, size)?;
+        let before = self.before.iter().map(|of| (Op::Allocate, of.address, of.size));
+        let all = || before.clone().chain(self.events.iter().map(|of| (of.op, of.address, of.size)));
+        let (mut count, mut most) = (0usize, 0);
+        for (op, ..) in all() {
+            count = if op == Op::Free { count - 1 } else { count + 1 };
+            most = most.max(count);
         }
-        for &Entry { op, address, size, .. } in &self.events {
-            match op {
-                Op::Allocate => allocate(&mut overlaps, address, size)?,
-                Op::Free => overlaps.free(address),
+        // The nodes of the map are allocated one by one and cannot be refused, so memory for all of them is, before.
+        let mut nodes: Vec<[u8; NODE_BYTES]> = Vec::new();
+        budget.room(&mut nodes, most)?;
+        budget.dropped(&nodes);
+        drop(nodes);
+        // The ends of live ranges, by their starts.
+        let mut live = BTreeMap::<u64, u64>::new();
+        for (op, address, size) in all() {
+            if op == Op::Free {
+                live.remove(&address);
+            } else if size > 0 {
+                let end = address.saturating_add(size);
+                let below = live.range(..address).next_back().filter(|(_, below)| **below > address);
+                let above = live.range(address..).next().filter(|(above, _)| **above < end);
+                if let Some((&other, _)) = below.or(above) {
+                    let overlap = Contradiction::Overlap { address, size, other };
+                    contradictions.note(overlap, &Position::default())?;
+                }
+                live.insert(address, end);
             }
         }
-        overlaps.dropped(budget);
         Ok(())
     }
 }

@@ -4,7 +4,6 @@ mod addresses;
 mod budget;
 mod input;
 mod memo;
-mod overlaps;
 mod packed_value;
 mod pickle;
 mod pickle_value;
