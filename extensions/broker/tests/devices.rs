@@ -1,20 +1,30 @@
 //! A batch larger than its share goes through every device in chunks, on one stream and on several, and comes
 //! out whole.
 
-#[allow(dead_code, reason = "the library's tests use all of it")]
-#[path = "../../../tests/devices/there.rs"]
-mod there;
-
+use vrampool::any::{self, AnyDevice, DeviceListing};
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, Memory, Pool};
 use vrampool_broker::{Allocator, ArrayRequest, Broker, Client, HostBacking, Role, Share, Stager, Upload};
+use vrampool_test_support::skip_backend;
 
 const MIB: u64 = 1 << 20;
 
+/// Runs `test` on every device, or those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas,
+/// names. A backend without a device is reported, and is a failure where `VRAMPOOL_REQUIRE` names it.
+fn on_each(test: impl Fn(&str, &AnyDevice)) {
+    let devices = any::devices();
+    devices.absent.iter().for_each(|absent| skip_backend(absent.backend, &absent.reason));
+    let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
+    let is_wanted = |backend| only.is_empty() || only.split(',').any(|wanted| wanted == backend);
+    for DeviceListing { name, .. } in devices.there.into_iter().filter(|listed| is_wanted(listed.backend)) {
+        eprintln!("on {name}");
+        test(&name, &any::open(&name).expect("it is there"));
+    }
+}
+
 #[test]
 fn what_goes_through_in_chunks_comes_out_whole() {
-    there::on_each(|there| {
-        let device = &there.device;
+    on_each(|name, device| {
         // 4 bytes a run, in rows along three axes, one of them of no round number.
         for (axis, mut shape) in [(0, [300_001_u64, 2, 1]), (1, [3, 150_001, 1]), (2, [5, 7, 20_003])] {
             let broker = Broker::builder(device).staging(MIB / 4, MIB).build().expect("a broker");
@@ -53,7 +63,7 @@ fn what_goes_through_in_chunks_comes_out_whole() {
                     .expect("a run");
                 let mut out = vec![0; data.len()];
                 sink.read_at(&mut out, 0).expect("read");
-                let what = format!("{}, axis {axis}, {streams} streams, {backing:?}", there.name);
+                let what = format!("{name}, axis {axis}, {streams} streams, {backing:?}");
                 assert!(out == data, "{what}");
                 assert!(report.chunks >= 4 && report.streams == streams, "{what}: {report:?}");
                 let stats = client.stats();
@@ -69,9 +79,9 @@ fn what_goes_through_in_chunks_comes_out_whole() {
 
 #[test]
 fn every_allocator_that_a_device_has_serves() {
-    there::on_each(|there| {
+    on_each(|name, device| {
         for &allocator in Allocator::ALL {
-            let builder = Broker::builder(&there.device).allocator(allocator);
+            let builder = Broker::builder(device).allocator(allocator);
             let broker = match builder.build() {
                 Ok(broker) => broker,
                 Err(error) => {
@@ -90,10 +100,10 @@ fn every_allocator_that_a_device_has_serves() {
             for _ in 0..3 {
                 let mut bytes = vec![9; 4 * runs as usize];
                 let execution = plan.execution().exchange(array, &mut bytes[..]);
-                let filled = execution
-                    .run(|chunk, stream| Ok(there.device.fill(stream, chunk.region_mut(array)?, 7)?));
-                assert!(filled.expect("a run").chunks > 1, "{}, {allocator}", there.name);
-                assert!(bytes.iter().all(|&byte| byte == 7), "{}, {allocator}", there.name);
+                let filled =
+                    execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?));
+                assert!(filled.expect("a run").chunks > 1, "{name}, {allocator}");
+                assert!(bytes.iter().all(|&byte| byte == 7), "{name}, {allocator}");
             }
         }
     });
@@ -102,8 +112,7 @@ fn every_allocator_that_a_device_has_serves() {
 /// A slot of the round before serves each round, because each waits for its copy.
 #[test]
 fn a_stager_uploads_in_order_through_pinned_memory() {
-    there::on_each(|there| {
-        let device = &there.device;
+    on_each(|name, device| {
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(device).build().expect("a pool");
         let stager = Stager::with_max_bytes(device, 8 * MIB);
@@ -113,12 +122,12 @@ fn a_stager_uploads_in_order_through_pinned_memory() {
             let source = vec![round; MIB as usize];
             let upload = stager.upload(&source, target.on_mut(&stream).expect("a region"), &stream);
             let is_staged = matches!(upload.expect("an upload"), Upload::Staged(_));
-            assert!(is_staged == can_stage || round > 0, "{}: the first has a slot", there.name);
+            assert!(is_staged == can_stage || round > 0, "{name}: the first has a slot");
             drop(source);
             let mut found = vec![0; target.memory().len().min(MIB) as usize];
             target.read(&mut found, &stream).expect("a copy");
-            assert!(found.iter().all(|&byte| byte == round), "{}, round {round}", there.name);
+            assert!(found.iter().all(|&byte| byte == round), "{name}, round {round}");
         }
-        assert!(stager.pinned_bytes() <= 8 * MIB, "{}", there.name);
+        assert!(stager.pinned_bytes() <= 8 * MIB, "{name}");
     });
 }

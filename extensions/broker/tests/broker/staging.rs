@@ -29,16 +29,17 @@ fn upload(broker: &Broker<HostDevice>, bytes: u64) {
     plan.execution().upload(array, &data[..]).run(|_, _| Ok(())).expect("a run");
 }
 
+/// A broker with these limits on a block, on all blocks, and on pinned bytes.
+fn staged(device: &HostDevice, [block, all]: [u64; 2], pinned: u64) -> Broker<HostDevice> {
+    Broker::builder(device).staging(block, all).pinned_max(pinned).build().expect("a broker")
+}
+
 /// The block of 128 KiB is idle and all that the ledger grants, and the rest needs one of 64 KiB.
 #[test]
 fn an_idle_block_of_another_size_goes_where_the_ledger_refuses() {
     ends(|| {
         let device = HostDevice::new();
-        let broker = Broker::builder(&device)
-            .pinned_max(128 * KIB)
-            .staging(128 * KIB, 64 * MIB)
-            .build()
-            .expect("a broker");
+        let broker = staged(&device, [128 * KIB, 64 * MIB], 128 * KIB);
         upload(&broker, 192 * KIB);
         assert_eq!((broker.stats().staging_bytes, broker.stats().pinned_live_bytes), (64 * KIB, 0));
     });
@@ -50,11 +51,7 @@ fn an_idle_block_of_another_size_goes_where_the_driver_refuses() {
     ends(|| {
         // The array, and 128 KiB.
         let device = device(320 * KIB);
-        let broker = Broker::builder(&device)
-            .pinned_max(64 * MIB)
-            .staging(128 * KIB, 64 * MIB)
-            .build()
-            .expect("a broker");
+        let broker = staged(&device, [128 * KIB, 64 * MIB], 64 * MIB);
         upload(&broker, 192 * KIB);
         assert_eq!(broker.stats().staging_bytes, 64 * KIB);
     });
@@ -65,11 +62,7 @@ fn a_landing_that_fails_leaks_no_block() {
     ends(|| {
         for nth in 1..=4 {
             let device = HostDevice::new();
-            let broker = Broker::builder(&device)
-                .staging(128 * KIB, 256 * KIB)
-                .pinned_max(MIB)
-                .build()
-                .expect("a broker");
+            let broker = staged(&device, [128 * KIB, 256 * KIB], MIB);
             let client = broker.register(Client::new("client")).expect("a client");
             let arrays = ["a", "b", "c", "d"]
                 .map(|label| client.queue(ArrayRequest::output(label, [64 * KIB], 1)).expect("queued"));
@@ -100,8 +93,7 @@ fn a_landing_that_fails_leaks_no_block() {
 fn a_block_that_cannot_be_asked_for_is_dropped() {
     ends(|| {
         let device = HostDevice::new();
-        let broker =
-            Broker::builder(&device).staging(64 * KIB, 64 * KIB).pinned_max(MIB).build().expect("a broker");
+        let broker = staged(&device, [64 * KIB, 64 * KIB], MIB);
         for nth in 1..=3 {
             device.faults().fail_nth(Call::Query, nth);
             upload(&broker, 256 * KIB);
