@@ -94,7 +94,7 @@ pub(crate) struct LockedDepot {
     pub(crate) depot: Mutex<Depot>,
     /// Number of sleeping requests of the pool, or of all pools of its tree. It changes under the lock of the
     /// accounts that the requests release, so later holders see it.
-    pub(super) asleep: AtomicU64,
+    pub(super) sleeping: AtomicU64,
     /// Of the root's lock: the accounts of its tree. Locked after a depot.
     pub(super) family: Mutex<Family>,
 }
@@ -111,7 +111,7 @@ pub(super) struct Family {
     /// The node whose changes the nodes above do not count yet: of the pool that made the last change.
     pub(super) uncounted: Option<usize>,
     /// Number of sleeping requests of all pools.
-    pub(super) asleep: u64,
+    pub(super) sleeping: u64,
     /// Number of pools with requests that wait until a deadline.
     pub(super) waiting: u64,
     /// Number of requests that ever waited, and whether those with a deadline reserve nothing now.
@@ -165,7 +165,7 @@ pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
     fn ticks(&self) -> &Ticks;
     fn ticks_mut(&mut self) -> &mut Ticks;
     /// Bytes of live blocks without physical memory.
-    fn asleep(&self) -> u64;
+    fn detached(&self) -> u64;
 }
 
 /// The [shared store](crate::heap::store::depot) of idle blocks.

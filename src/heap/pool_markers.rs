@@ -74,7 +74,6 @@ impl PoolCore {
         let order = self.order::<B>();
         let tick = order.with_markers(|_, ticks| {
             ticks.count_marker();
-            self.marks.store(ticks.are_markers_wanted(), Relaxed);
             ticks.begin()
         });
         let is_marked = order.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });

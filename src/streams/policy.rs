@@ -16,29 +16,20 @@ pub(super) fn is_marker_due(unmarked: u64, bytes: u64, needed: u64) -> bool {
 #[derive(Debug)]
 pub(crate) struct Overlap {
     /// Held bytes beyond the peak of live bytes.
-    bound: Amount,
+    pub(crate) bound: Amount,
     /// Held bytes, unless more are needed.
-    within: u64,
-    /// Bytes taken from the device when it refused such memory.
-    refused_at: Option<u64>,
+    pub(crate) within: u64,
+    /// Bytes taken from the device when it refused such memory. It is not asked again while it serves as many.
+    pub(crate) refused_at: Option<u64>,
 }
 
 impl Overlap {
-    pub(crate) fn new(bound: Amount, within: u64) -> Self {
-        Self { bound, within, refused_at: None }
-    }
-
     /// Whether memory may be added to `taken` bytes that the device serves, so that `held` bytes are held. At their
     /// peaks, `live` bytes are live, and `needed` bytes live or in flight, those of the request included.
     pub(crate) fn allows(&self, taken: u64, held: u64, live: u64, needed: u64) -> bool {
         self.refused_at.is_none_or(|refused| taken < refused)
             && self.bound.bytes_of(held).is_none_or(|most| held.saturating_sub(live) <= most)
             && held <= self.within.max(needed)
-    }
-
-    /// Records that the device refused such memory. It is not asked again while it serves as many bytes.
-    pub(crate) fn note_refused(&mut self, taken: u64) {
-        self.refused_at = Some(taken);
     }
 }
 
@@ -77,13 +68,13 @@ mod tests {
             within in prop_oneof![Just(u64::MAX), 0..BYTES],
             steps in prop::collection::vec((0..BYTES, 0..BYTES, 0..BYTES, 0..BYTES, any::<bool>()), 1..40),
         ) {
-            let mut overlap = Overlap::new(bound, within);
+            let mut overlap = Overlap { bound, within, refused_at: None };
             let mut twin = Twin { bound, within: within.min(BYTES), refused_at: Vec::new() };
             for (taken, held, live, needed, is_refused) in steps {
                 let allows = overlap.allows(taken, held, live, needed);
                 prop_assert_eq!(allows, twin.allows(taken, held, live, needed));
                 if allows && is_refused {
-                    overlap.note_refused(taken);
+                    overlap.refused_at = Some(taken);
                     twin.refused_at.push(taken);
                 }
                 // In 64 parts of `needed`, rounded down, as many bytes are one too many.
@@ -95,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_share_is_of_what_is_held() {
-        let allows = |bound, held, live| Overlap::new(bound, u64::MAX).allows(0, held, live, 0);
+        let (within, refused_at) = (u64::MAX, None);
+        let allows = |bound, held, live| Overlap { bound, within, refused_at }.allows(0, held, live, 0);
         let share = Amount::Percent(25.0);
         assert!(allows(share, 400, 300) && !allows(share, 401, 300));
         assert!(allows(Amount::Bytes(0), 300, 300) && !allows(Amount::Bytes(0), 301, 300));

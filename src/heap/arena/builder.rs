@@ -279,7 +279,7 @@ impl<B: Backend> ArenaBuilder<B> {
         let engine = Arena::divided(alignment, front)?;
         let mut backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
         backing.ledger = self.ledger.clone();
-        backing.overlap = Overlap::new(self.overlap, self.overlap_within);
+        backing.overlap = Overlap { bound: self.overlap, within: self.overlap_within, refused_at: None };
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

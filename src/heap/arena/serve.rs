@@ -134,14 +134,14 @@ impl<B: Backend> ArenaCore<B> {
                 // A thread that changes the arena may wait for a stream for long.
                 let alone = self.changing.try_lock();
                 let waits = Waits::Refuse(Refused::All);
-                match alone.map(|alone| self.grow(request, waits, Some(alone))) {
+                match alone.map(|alone| self.grow(request, waits, alone, true)) {
                     Some(Ok(grown)) => return Ok(grown),
                     Some(Err(error)) => logging::debug!("arena on {}: {error}; a stream waits", self.id),
                     None => {}
                 }
                 may_spare = false;
             } else {
-                return self.grow(request, Waits::Allow, None);
+                return self.grow(request, Waits::Allow, self.alone(request.bytes)?, false);
             }
         }
     }
@@ -183,7 +183,7 @@ impl<B: Backend> ArenaCore<B> {
         if is_captured || !self.is_growing {
             return Ok(None);
         }
-        match self.grow(request, waits, None) {
+        match self.grow(request, waits, self.alone(request.bytes)?, false) {
             // Memory is free behind a capture, so the caller returns the capture's error.
             Err(error) if error.is_out_of_memory() => Ok(None),
             grown => grown.map(Some),

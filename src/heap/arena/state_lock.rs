@@ -138,7 +138,7 @@ impl<B: Backend> ErasedArena for State<B> {
         &mut self.uses.ticks
     }
 
-    fn asleep(&self) -> u64 {
+    fn detached(&self) -> u64 {
         if matches!(self.phase, Phase::Detached(_)) { self.engine.used() } else { 0 }
     }
 }

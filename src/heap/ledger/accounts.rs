@@ -69,8 +69,8 @@ pub(crate) enum Admission {
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
-    /// The part of `charged` that is asleep, and counts against no limit.
-    pub(crate) asleep: u64,
+    /// The part of `charged` that is of a detached arena, and counts against no limit.
+    pub(crate) detached: u64,
     /// Bytes that are reserved for the pool in the [nodes above](crate::heap::ledger::tree).
     pub(crate) share: u64,
     /// Whether idle memory stays until the pool is dropped.
@@ -98,8 +98,8 @@ pub(crate) struct Accounts {
     pub(crate) allocated: u64,
     /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
     pub(crate) in_flight: Arc<AtomicU64>,
-    /// The bound on memory that spares waits. The budget is checked with the reservation.
-    pub(crate) overlap: Overlap,
+    /// As [`Overlap::refused_at`].
+    pub(crate) overlap_refused_at: Option<u64>,
     /// Bytes of borrowed blocks, as far as threads have reported.
     pub(in crate::heap) live: u64,
     /// The part in transit that will return to the device.
@@ -115,7 +115,7 @@ impl Accounts {
         Self {
             caps,
             now: Bytes::default(),
-            asleep: 0,
+            detached: 0,
             share: 0,
             is_private: false,
             below: Sum::default(),
@@ -130,7 +130,7 @@ impl Accounts {
             expected: 0,
             allocated: 0,
             in_flight,
-            overlap: Overlap::new(caps.overlap, UNLIMITED),
+            overlap_refused_at: None,
             freeing: 0,
             freed: 0,
             changes: 0,
@@ -157,7 +157,10 @@ impl Accounts {
     /// Whether new memory of `class` bytes may [spare a wait](Overlap::allows).
     pub(crate) fn overlaps_with(&self, class: u64) -> bool {
         let live = self.peak.live.max(positive(self.live).saturating_add(class));
-        self.overlap.allows(self.now.charged, self.now.held().saturating_add(class), live, live)
+        // The budget is checked with the reservation.
+        let (bound, refused_at) = (self.caps.overlap, self.overlap_refused_at);
+        let overlap = Overlap { bound, within: UNLIMITED, refused_at };
+        overlap.allows(self.now.charged, self.now.held().saturating_add(class), live, live)
     }
 
     /// Counts idle memory that left its bucket and is about to be released.

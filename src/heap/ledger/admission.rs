@@ -42,7 +42,7 @@ impl Accounts {
 
     /// The bytes that count against limits. Blocks of an arena are as large as their classes, or larger.
     fn charged(&self) -> u64 {
-        self.now.charged.saturating_sub(self.asleep)
+        self.now.charged.saturating_sub(self.detached)
     }
 
     pub(crate) fn bounds(&self) -> Bounds {

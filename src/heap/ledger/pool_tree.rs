@@ -37,7 +37,7 @@ impl LockedDepot {
             family.count();
             family.members[at] = None;
         }
-        self.asleep.store(0, Relaxed);
+        self.sleeping.store(0, Relaxed);
     }
 }
 
@@ -159,8 +159,8 @@ impl DepotGuard {
     pub(in crate::heap) fn enter(&mut self) {
         let Some((root, at)) = self.node else { return };
         let mut family = root.family.lock();
-        self.accounts.asleep = match &self.backend_state {
-            BackendState::Arena(arena) => arena.asleep(),
+        self.accounts.detached = match &self.backend_state {
+            BackendState::Arena(arena) => arena.detached(),
             BackendState::Order { .. } => 0,
         };
         if self.known_change == family.change {
@@ -217,7 +217,7 @@ impl DepotGuard {
 
     /// Returns the locks of the other pools of the tree if a request of the tree sleeps.
     pub(in crate::heap) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
-        let family = self.family.iter().filter(|family| family.asleep > 0);
+        let family = self.family.iter().filter(|family| family.sleeping > 0);
         family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
     }
 
@@ -272,7 +272,7 @@ impl PoolCore {
                 counted: Sum::default(),
             });
             // Of both, only the first pool of a tree can have any.
-            family.asleep += pool.lock.lock.asleep.fetch_add(family.asleep, Relaxed);
+            family.sleeping += pool.lock.lock.sleeping.fetch_add(family.sleeping, Relaxed);
             family.change += 1;
             drop(family);
             depot.node = Some((root, at));

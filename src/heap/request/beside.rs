@@ -118,7 +118,7 @@ impl PoolCore {
             Err(error) => {
                 vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
                 let accounts = &mut self.depot().accounts;
-                accounts.overlap.note_refused(accounts.now.charged);
+                accounts.overlap_refused_at = Some(accounts.now.charged);
                 None
             }
         }

@@ -66,9 +66,9 @@ impl LockedDepot {
                 lock
             }
             None => {
-                let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
+                let (depot, sleeping) = (Mutex::new(depot), AtomicU64::new(0));
                 let family = Mutex::new(Family::default());
-                Box::leak(Box::new(Self { depot, asleep, family }))
+                Box::leak(Box::new(Self { depot, sleeping, family }))
             }
         }
     }
@@ -84,22 +84,22 @@ impl LockedDepot {
 
     /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
     pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
-        self.count_asleep(&mut guard, 1);
+        self.count_sleeping(&mut guard, 1);
         guard.leave();
         guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
         guard.enter();
-        self.count_asleep(&mut guard, 1_u64.wrapping_neg());
+        self.count_sleeping(&mut guard, 1_u64.wrapping_neg());
         guard
     }
 
     /// Adds to the number of sleeping requests, which each pool of a tree has.
-    fn count_asleep(&self, guard: &mut DepotGuard, more: u64) {
+    fn count_sleeping(&self, guard: &mut DepotGuard, more: u64) {
         let Some(family) = &mut guard.family else {
-            self.asleep.fetch_add(more, Relaxed);
+            self.sleeping.fetch_add(more, Relaxed);
             return;
         };
-        family.asleep = family.asleep.wrapping_add(more);
-        family.members.iter().flatten().for_each(|of| _ = of.lock.asleep.fetch_add(more, Relaxed));
+        family.sleeping = family.sleeping.wrapping_add(more);
+        family.members.iter().flatten().for_each(|of| _ = of.lock.sleeping.fetch_add(more, Relaxed));
     }
 
     /// Keeps the lock for a later owner.
@@ -111,7 +111,7 @@ impl LockedDepot {
     #[inline]
     pub(crate) fn notify_freed(&'static self) {
         // Relaxed: the caller held the lock, in a tree that of its accounts, after its change.
-        if self.asleep.load(Relaxed) > 0 {
+        if self.sleeping.load(Relaxed) > 0 {
             self.wake();
         }
     }

@@ -37,24 +37,23 @@ struct Attempt<'a, B: Backend> {
 type Outcome<B> = Result<Option<ArenaBuffer<B>>, Error>;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range. If the
-    /// thread has the right to change the arena, the request gets no memory that needs a wait for another stream, and
-    /// fails rather than releasing memory or waiting.
+    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range. A request
+    /// `beside` others gets no memory that needs a wait for another stream, and fails rather than releasing memory or
+    /// waiting.
     pub(in crate::heap::arena) fn grow<'a>(
         self: &'a Arc<Self>,
         request: &'a ArenaRequest<'a, B::Stream>,
         waits: Waits,
-        alone: Option<LongMutexGuard<'a, ()>>,
+        alone: LongMutexGuard<'a, ()>,
+        is_beside: bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let is_beside = alone.is_some();
-        let alone = alone.map_or_else(|| self.alone(request.bytes).map(Some), |alone| Ok(Some(alone)))?;
         let mut state = self.widen(self.attached(request.bytes, || self.state.lock())?);
         let mut attempt = Attempt {
             arena: self,
             request,
             waits,
             is_beside,
-            alone,
+            alone: Some(alone),
             budget: Budget::Free,
             shortage: None,
             rungs: 0,
@@ -142,7 +141,7 @@ impl<B: Backend> Attempt<'_, B> {
     fn retreat(&mut self, failure: MakeFailure) -> Outcome<B> {
         if self.is_beside {
             if let Some(backing) = &mut self.arena.state.lock().backing {
-                backing.overlap.note_refused(backing.mapped);
+                backing.overlap.refused_at = Some(backing.mapped);
             }
             return Err(failure.into_error().into());
         }

@@ -81,7 +81,7 @@ impl<B: Backend> Backing<B> {
             limit: limit - limit % granularity,
             total,
             ledger: None,
-            overlap: Overlap::new(Amount::default(), u64::MAX),
+            overlap: Overlap { bound: Amount::default(), within: u64::MAX, refused_at: None },
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,
             addresses,
