@@ -5,8 +5,7 @@ use crate::heap::arena::DeviceArena;
 use crate::heap::block::Block;
 use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine;
-use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::store::depot::{Accept, Depot, Taken};
+use crate::heap::store::depot::{Accept, Depot};
 use crate::source::Key;
 use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
@@ -54,6 +53,18 @@ pub(super) fn order_in<B: Backend>(backend_state: &BackendState) -> (&Markers<B>
 }
 
 impl Depot {
+    /// Whether a request that [accepts](Accept) no idle block may get new memory instead, as streams are asked and
+    /// busy. The next frees record markers then. Memory beyond the caps would be released at its free, and allocated
+    /// again each time.
+    pub(crate) fn may_spare_wait(&mut self, key: Key, accept: Accept) -> bool {
+        let Accept::Done { is_captured } = accept else { return false };
+        self.backend_state.ticks_mut().want_markers();
+        !is_captured
+            && !self.buckets.of(&key).has_overflowed
+            && !self.queue.awaits_device()
+            && self.accounts.overlaps_with(key.class)
+    }
+
     /// Whether the free of a block records markers. If not, its bytes count until its stream gets one.
     #[cold]
     #[inline(never)]
@@ -92,46 +103,21 @@ impl PoolCore {
         }
     }
 
-    /// Makes the next frees record markers, because a request found only memory of busy streams.
-    pub(crate) fn want_markers(&self) {
-        self.depot().backend_state.ticks_mut().want_markers();
-        self.marks.store(true, Relaxed);
-    }
-
-    /// Takes an idle block whose work is complete or, unless `is_captured`, is ordered before the request's stream.
-    ///
-    /// First polls markers if a poll is due, and asks the streams without a marker whether they are idle. Those that
-    /// are busy get a marker.
-    pub(crate) fn take_done<B: Backend>(
-        &self,
-        key: Key,
-        requested: u64,
-        stream: StreamId,
-        is_captured: bool,
-    ) -> Taken {
+    /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
+    /// whether they are idle. Those that are busy get a marker.
+    pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId) {
         let order = self.order::<B>();
         let is_due = order.with_markers(|markers, _| markers.note_request());
-        let mut depot = self.depot();
-        let keys = depot.keys_for(key);
-        let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
-        if is_due || !users.is_empty() {
-            let tick = depot.backend_state.ticks_mut().begin();
-            drop(depot);
-            if is_due {
-                order.poll();
-            }
-            if !users.is_empty() {
-                order.ask(users, tick);
-            }
-            depot = self.depot();
-            self.marks.store(depot.backend_state.ticks().are_markers_wanted(), Relaxed);
+        let (users, tick) = magazine::inspect(self, |cache| {
+            let mut depot = self.depot();
+            let keys = depot.keys_for(key);
+            (depot.unmarked_users::<B>(&keys, cache, stream), depot.backend_state.ticks_mut().begin())
+        });
+        if is_due {
+            order.poll();
         }
-        let accept = Accept::Done { is_captured };
-        self.inspect(key, |cache| depot.take((key, &keys), requested, stream, cache, accept))
-    }
-
-    /// Calls `act` with this thread's cache, if it takes blocks of a class.
-    fn inspect<T>(&self, key: Key, act: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
-        if self.has_magazine_for(key) { magazine::inspect(self, act) } else { act(None) }
+        if !users.is_empty() {
+            order.ask(users, tick);
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Capabilities, CaptureId, Event, Stream};
+use vrampool_backend::{Backend, BackendError, Capabilities, CaptureId, DeviceId, Event, Stream, fork};
 
 /// The request for which an operation is needed that a capture forbids.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,19 @@ impl WaitFor {
             outcome => outcome.map(|()| 1),
         }
     }
+}
+
+/// Checks that a stream is of a device.
+///
+/// # Errors
+/// [`Error::WrongDevice`] for a stream of another device; [`BackendError::Forked`].
+pub(crate) fn check_device(own: DeviceId, stream: &impl Stream) -> Result<(), Error> {
+    fork::check()?;
+    let given = stream.device();
+    // Numbers first, and names mostly by their address, because every large request is checked.
+    let is_own =
+        given.key == own.key && (std::ptr::eq(given.backend, own.backend) || given.backend == own.backend);
+    if is_own { Ok(()) } else { Err(Error::wrong_device(own, given)) }
 }
 
 impl Need {

@@ -5,13 +5,13 @@ use super::mapping::share::Share;
 use super::state_lock::{StateGuard, StateLock};
 use crate::error::Error;
 use crate::heap::space::BlockId;
-use crate::streams::order::{Need, Order, WaitFor};
+use crate::streams::order::{self, Need, Order, WaitFor};
 use crate::streams::uses::{AwaitedUsers, Streams};
 use crate::sync::Condvar;
 use parking_lot::{Mutex as LongMutex, MutexGuard as LongGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork, logging};
+use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, logging};
 
 /// The data shared by an arena's handles and its buffers.
 #[derive(Debug)]
@@ -62,12 +62,7 @@ impl<B: Backend> Drop for Reclaim<B> {
 
 impl<B: Backend> ArenaCore<B> {
     pub(super) fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
-        fork::check()?;
-        let given = stream.device();
-        // Compares keys first, and names by address before contents.
-        let is_own = given.key == self.id.key
-            && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
-        if is_own { Ok(()) } else { Err(Error::wrong_device(self.id, given)) }
+        order::check_device(self.id, stream)
     }
 
     /// As [`Need::before`], for users of a live block.

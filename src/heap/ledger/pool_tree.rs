@@ -154,7 +154,6 @@ impl Depot {
 
 impl DepotGuard {
     /// Locks the accounts of the tree.
-    #[cold]
     #[inline(never)]
     pub(in crate::heap) fn enter(&mut self) {
         let Some((root, at)) = self.node else { return };
@@ -192,7 +191,6 @@ impl DepotGuard {
     }
 
     /// Notes the changes in the accounts of the tree, and unlocks them.
-    #[cold]
     #[inline(never)]
     pub(in crate::heap) fn leave(&mut self) {
         let Some(mut family) = self.family.take() else { return };

@@ -11,22 +11,23 @@ use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::request::reservation::{NoRoom, Reservation};
-use crate::heap::stats::outcomes::Reason;
+use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::times;
 use crate::heap::store::depot::{Accept, Taken};
 use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
+use crate::streams::order;
 use crate::sync::Instant;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Backend, HookEvent, MemoryKind, Stream, StreamId, fork};
+use vrampool_backend::{Backend, CaptureId, HookEvent, MemoryKind, Stream, StreamId};
 
-/// The result of a search for memory that needs no wait.
+/// The result of a search for a block that a request accepts.
 enum Found<'a> {
-    Ready(Box<Block>),
-    /// Idle blocks are of other streams.
-    Busy,
+    Idle(Box<Block>),
+    /// Idle blocks are of other streams. The bytes of new memory are reserved if it may spare a wait for them.
+    Busy(Option<Reservation<'a>>),
     /// No memory. The bytes of a miss are reserved, unless that has to release or await memory first.
     Nothing(Option<Reservation<'a>>),
 }
@@ -38,12 +39,7 @@ impl PoolCore {
     /// [`Error::WrongDevice`] for a stream of another device;
     /// [`BackendError::Forked`](vrampool_backend::BackendError).
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
-        fork::check()?;
-        let given = stream.device();
-        // Numbers first, and names mostly by their address, because every large request is checked.
-        let is_own = given.key == self.device.key
-            && (std::ptr::eq(given.backend, self.device.backend) || given.backend == self.device.backend);
-        if is_own { Ok(()) } else { Err(Error::wrong_device(self.device, given)) }
+        order::check_device(self.device, stream)
     }
 
     /// Serves a request that is too large for magazines on the shortest path: from the newest idle block if
@@ -75,10 +71,13 @@ impl PoolCore {
         if self.caps.cache(key.class) {
             match depot.take_ready(key, bytes, stream.id()) {
                 Taken::Idle(ready) => return Some(Ok(ready)),
-                Taken::Busy => {
+                Taken::Busy if self.check_device(stream).is_ok() => {
                     drop(depot);
-                    return self.allocate_large_beside::<B>(key, bytes, stream, announced).transpose();
+                    let position = &Position::new(self);
+                    let request = Request { key, requested: bytes, stream, announced, position };
+                    return Some(self.serve::<B>(&request, Some(Found::Busy(None))));
                 }
+                Taken::Busy => return None,
                 Taken::Nothing => {}
             }
         }
@@ -100,21 +99,6 @@ impl PoolCore {
             mem::forget(dropped);
         }
         Some(Ok(fresh))
-    }
-
-    /// As [`allocate_large`](Self::allocate_large), when idle blocks are of other streams.
-    #[cold]
-    #[inline(never)]
-    fn allocate_large_beside<B: Backend>(
-        self: &Arc<Self>,
-        key: Key,
-        requested: u64,
-        stream: &B::Stream,
-        announced: Option<&HookEvent<'_>>,
-    ) -> Result<Option<Box<Block>>, Error> {
-        self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
-        let position = &Position::new(self);
-        self.allocate_beside::<B>(&Request { key, requested, stream, announced, position })
     }
 
     /// Serves a request that the fast magazine bins do not serve, by bookkeeping alone: of a class that shares a bin,
@@ -170,27 +154,73 @@ impl PoolCore {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let class = self.class_of(bytes).ok_or_else(|| self.too_large(bytes))?;
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
-        let mut dropped = [None, None];
-        let served = loop {
-            let served = match self.find::<B>(&request, &mut dropped) {
-                Found::Ready(block) => Ok(Some(block)),
-                Found::Busy => self.allocate_beside::<B>(&request),
-                Found::Nothing(reservation) => self.miss::<B>(&request, reservation, true),
-            };
-            if let Some(served) = served.transpose() {
-                break served;
-            }
-        };
+        let served = self.serve::<B>(&request, None);
         // Before the hooks of its end, which may use the pool.
         position.end_attempt(served.is_ok(), class);
         served
     }
 
-    /// Takes a block that needs no wait from this thread's magazines, from the depot, or from an arena if that
-    /// needs only bookkeeping. Streams in `dropped` must be dropped without any lock.
+    /// Serves a request, in this order: from an idle block that needs no wait; one whose work is complete, after its
+    /// streams were asked; new memory, while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the
+    /// device leave room; an idle block behind the marker of its last use. So streams that share no data do not wait for
+    /// each other. If no block is idle, the request is a [miss](Self::miss). `found` is set if idle blocks were searched.
+    #[inline(never)]
+    fn serve<'a, B: Backend>(
+        self: &'a Arc<Self>,
+        request: &Request<'a, B>,
+        mut found: Option<Found<'a>>,
+    ) -> Result<Box<Block>, Error> {
+        let (mut accept, mut capture, mut dropped) = (Accept::Ready, None, [None, None]);
+        loop {
+            let found = found.take().unwrap_or_else(|| self.find::<B>(request, accept, &mut dropped));
+            let served = match (found, accept) {
+                (Found::Idle(block), _) => match self.hand_over(block, request, (accept, capture)) {
+                    Ok(block) => Some(block),
+                    // The block belongs to a captured stream, and the request's is not captured.
+                    Err(Error::Capture { .. }) if capture.is_none() => {
+                        self.miss::<B>(request, None, false)?
+                    }
+                    Err(error) => {
+                        self.note_device_error(DeviceCall::Order, &error);
+                        self.count_failure(Reason::Backend);
+                        return Err(error);
+                    }
+                },
+                (Found::Busy(_), Accept::Ready) => {
+                    let of_stream = self.supply::<B>().device.capture_of(request.stream).map_err(Error::from);
+                    capture = of_stream.inspect_err(|error| self.count_device_failure(error))?;
+                    accept = Accept::Any;
+                    if self.are_streams_concurrent {
+                        self.ask_users::<B>(request.key, request.stream.id());
+                        accept = Accept::Done { is_captured: capture.is_some() };
+                    }
+                    continue;
+                }
+                (Found::Busy(reservation), Accept::Done { .. }) => {
+                    self.marks.store(true, Relaxed);
+                    accept = Accept::Any;
+                    match reservation.and_then(|reservation| self.make_beside(request, reservation)) {
+                        None => continue,
+                        made => made,
+                    }
+                }
+                (Found::Busy(reservation) | Found::Nothing(reservation), _) => {
+                    accept = Accept::Ready;
+                    self.miss::<B>(request, reservation, true)?
+                }
+            };
+            if let Some(served) = served {
+                return Ok(served);
+            }
+        }
+    }
+
+    /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that needs
+    /// only bookkeeping. Streams in `dropped` must be dropped without any lock.
     fn find<'a, B: Backend>(
         self: &'a Arc<Self>,
         request: &Request<'a, B>,
+        accept: Accept,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Found<'a> {
         let Request { key, requested, stream, position, .. } = *request;
@@ -200,11 +230,16 @@ impl PoolCore {
                 return Found::Nothing(None);
             }
             let keys = depot.keys_for(key);
-            match depot.take((key, &keys), requested, stream.id(), cache, Accept::Ready) {
-                Taken::Idle(block) => Found::Ready(block),
-                Taken::Busy => Found::Busy,
+            match depot.take((key, &keys), requested, stream.id(), cache, accept) {
+                Taken::Idle(block) => Found::Idle(block),
+                Taken::Busy => {
+                    let may_spare = depot.may_spare_wait(key, accept);
+                    Found::Busy(
+                        may_spare.then(|| Reservation::at_once(self, &mut depot, key.class)).flatten(),
+                    )
+                }
                 Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, Some(stream), dropped) {
-                    Some(block) => Found::Ready(block),
+                    Some(block) => Found::Idle(block),
                     None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
                 },
             }
@@ -217,9 +252,54 @@ impl PoolCore {
         }
         let was_tried = self.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
-            return Found::Ready(block);
+            return Found::Idle(block);
         }
         magazine::visit(self, at_depot)
+    }
+
+    /// Hands an idle block over to the request's stream, behind its users if their work may be pending. If that fails,
+    /// the block belongs to them.
+    pub(super) fn hand_over<B: Backend>(
+        &self,
+        mut block: Box<Block>,
+        request: &Request<'_, B>,
+        (accept, capture): (Accept, Option<CaptureId>),
+    ) -> Result<Box<Block>, Error> {
+        if block.is_ready_on(request.stream.id()) {
+            return Ok(block);
+        }
+        let waits = match accept {
+            Accept::Any => block.take_over::<B>(request.stream, capture),
+            Accept::Ready | Accept::Done { .. } => block.adopt::<B>(request.stream).map(|()| 0),
+        };
+        match waits {
+            Ok(waits) => {
+                self.depot().count_hand_over(request.key, waits);
+                Ok(block)
+            }
+            Err(error) => {
+                Self::release(block);
+                Err(error)
+            }
+        }
+    }
+
+    /// Serves a request from new memory, which spares a wait. Returns `None` if the source refuses it.
+    fn make_beside<B: Backend>(
+        self: &Arc<Self>,
+        request: &Request<'_, B>,
+        reservation: Reservation<'_>,
+    ) -> Option<Box<Block>> {
+        let made = self.in_time(request, Some(reservation), |core, request, reservation| {
+            let ask = || core.ask_hooked::<B>(request.key, request.stream, request.announced);
+            reservation.map(|reservation| core.make(request, reservation, ask)).transpose()
+        });
+        made.unwrap_or_else(|error| {
+            vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
+            let accounts = &mut self.depot().accounts;
+            accounts.overlap_refused_at = Some(accounts.now.charged);
+            None
+        })
     }
 
     /// Serves a request from the source. If its bytes are not reserved, idle memory is released first, as limit and

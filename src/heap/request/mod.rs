@@ -1,6 +1,6 @@
 //! The way of a request that no magazine serves, and the requests that wait.
 //!
-//! * `allocate`: finds idle memory, else makes a miss; `beside`: idle memory of other streams, or new memory beside it;
+//! * `allocate`: finds idle memory, makes new memory beside that of other streams, else makes a miss;
 //!   `observed`: the same, and frees, with hooks; `at_address`: memory at an address;
 //! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may; `reservation`: bytes
 //!   counted before the source delivers them; `ladder`: what is tried when the source refuses, and the refusal;
@@ -10,7 +10,6 @@
 
 pub(crate) mod allocate;
 mod at_address;
-mod beside;
 pub(crate) mod driver_threads;
 pub(crate) mod in_time;
 pub(crate) mod ladder;
