@@ -77,6 +77,16 @@ pub fn allocate_at<B: Backend>(
     Ok(pool.handle.core.allocate_at::<B>(address, bytes, stream)?.map(Buffer::new))
 }
 
+/// Checks that the limits have room for buffers of these sizes, each rounded to its class, in place of all that is live in
+/// the pool.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if they have not.
+pub fn check_room<B: Backend>(pool: &Pool<B>, sizes: impl Iterator<Item = u64>) -> Result<(), Error> {
+    let classes = sizes.map(|bytes| pool.class_of(bytes).unwrap_or(bytes));
+    pool.handle.core.check_room::<B>(classes.fold(0, u64::saturating_add))
+}
+
 /// Hands a buffer to `stream`, without a wait for its users, whose work is complete.
 ///
 /// # Errors

@@ -1315,6 +1315,7 @@ vrampool_status vrampool_torch_pool_use_on_oom(int device, vrampool_mempool_id i
  * with their requested bytes and streams.
  *
  * ::VRAMPOOL_ERROR_INVALID_POINTER for an address where the pool has no free memory; blocks before it are live then.
+ * ::VRAMPOOL_ERROR_OUT_OF_MEMORY if a limit has no room for these blocks in place of the live ones: nothing is freed then.
  *
  * Thread-safe, but no other thread may use blocks of the pool meanwhile.
  */

@@ -26,19 +26,21 @@ impl CPool {
         self.captures.create(id, tagged, &self.home).map(drop)
     }
 
-    /// Frees the live blocks of a private pool, and makes these live, which it has.
+    /// Frees the live blocks of a private pool, and makes these live, which it has. If a limit has no room for them, nothing
+    /// is freed.
     pub(crate) fn restore_private(&self, private: &Arc<Private>, wanted: &[Wanted]) -> Result<(), Failure> {
-        let mut live = Vec::new();
+        let (own, mut live) = (private.serving(0)?, Vec::new());
         blocks::each_of(self.handle, |address, held| {
             if matches!(&held.memory, Memory::Captured(captured) if Arc::ptr_eq(captured.home(), private)) {
                 live.push(address);
             }
         });
+        internal::check_room(&own.pool, wanted.iter().map(|of| of.requested))?;
         for address in live {
             blocks::remove(address, |_| Ok(()))?.free();
         }
         for &Wanted { address, requested, stream } in wanted {
-            let (own, epoch) = (private.serving(requested)?, streams::epoch());
+            let epoch = streams::epoch();
             let (buffer, named) = self.home.with_stream(stream, |of| {
                 let buffer = internal::allocate_at(&own.pool, address, requested, of)?;
                 Ok((buffer.ok_or_else(|| not_kept(address))?, Named::new(stream, of, epoch)))
@@ -51,8 +53,6 @@ impl CPool {
 
 #[cold]
 fn not_kept(address: u64) -> Failure {
-    let text = format!(
-        "the private pool has no free memory at {address:#x}, which was live in the state that is restored"
-    );
+    let text = format!("the private pool has no free memory at {address:#x}, where the state has a block");
     Failure::new(Status::INVALID_POINTER, text)
 }

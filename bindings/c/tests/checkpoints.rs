@@ -94,6 +94,12 @@ fn a_private_pool_returns_to_an_earlier_state() {
     assert_eq!(later[0], state[0], "the pool has its memory");
     ok(restore(&state, MIB as u64));
     assert_eq!(live(), state);
+    vrampool_torch_memory_fraction(2.5 / 64.0, 0);
+    assert_eq!(restore(&state, MIB as u64), Status::OUT_OF_MEMORY, "1 MiB is live outside");
+    assert_eq!(live(), state);
+    vrampool_torch_memory_fraction(3.0 / 64.0, 0);
+    ok(restore(&state, MIB as u64));
+    vrampool_torch_memory_fraction(0.25, 0);
     assert_eq!(within(|| allocate(2 * MIB)), later[1], "what was not live in that state is idle");
     assert_eq!(restore(&[outside], MIB as u64), Status::INVALID_POINTER);
     assert_eq!(live(), [0; 0]);

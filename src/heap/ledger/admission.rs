@@ -190,6 +190,11 @@ impl Accounts {
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)
     }
 
+    /// Whether the limits allow `bytes` in place of all that the pool has, once idle memory of others is released.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        self.rooms(Sum { charged: bytes, ..Sum::default() }).all(|room| room.over <= room.sum.idle)
+    }
+
     /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others_idle);

@@ -157,22 +157,15 @@ mod tests {
                 self.requests += 1;
                 let answer = self.pool().allocate(units * UNIT, &self.stream);
                 let fits = self.live_units + units + reserved <= LIMIT;
-                assert_eq!(
-                    answer.is_ok(),
-                    fits,
-                    "{} units live, {reserved} reserved: {units}",
-                    self.live_units
-                );
+                let live = self.live_units;
+                assert_eq!(answer.is_ok(), fits, "{live} units live, {reserved} reserved: {units}");
                 let Ok(buffer) = answer else {
                     let would_fit = self.live_units + units <= LIMIT;
                     self.shut_out_since = would_fit.then(|| self.shut_out_since.unwrap_or(self.now));
                     return;
                 };
                 self.shut_out_since = None;
-                let hold = match self.random.bool() {
-                    true => longest,
-                    false => longest.mul_f64(self.random.f64()),
-                };
+                let hold = if self.random.bool() { longest } else { longest.mul_f64(self.random.f64()) };
                 self.live.insert((self.now + hold, self.requests), buffer);
                 self.live_units += units;
             }
