@@ -5,7 +5,7 @@ mod calls;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda_driver;
 
-use calls::ok;
+use calls::{free, ok, stats};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
@@ -29,8 +29,17 @@ fn allocate(pool: u64, tag: Option<&CStr>, bytes: u64) -> Result<*mut c_void, St
     if allocated == Status::OK { Ok(address) } else { Err(allocated) }
 }
 
-fn free(pool: u64, address: *mut c_void) {
-    ok(vrampool_free(pool, address, ptr::null_mut()));
+/// A pool, where the device has virtual memory.
+fn virtual_pool(options: &CStr) -> Option<u64> {
+    let mut pool = 0;
+    match vrampool_create(Text::from(options), Out::from(&mut pool)) {
+        Status::UNSUPPORTED => {
+            vrampool_test_support::skipped(format_args!("{}", last_error_text()));
+            return None;
+        }
+        created => ok(created),
+    }
+    Some(pool)
 }
 
 fn limit(pool: u64) -> u64 {
@@ -43,21 +52,14 @@ fn limit(pool: u64) -> u64 {
 #[test]
 fn a_changed_limit_is_that_of_all_tags() {
     let _alone = HOST.lock();
-    let (mut pool, options) = (0, c"device=host; source=virtual; limit=64MiB");
-    let created = vrampool_create(Text::from(options), Out::from(&mut pool));
-    if created == Status::UNSUPPORTED {
-        vrampool_test_support::skipped(format_args!("{}", last_error_text()));
-        return;
-    }
-    ok(created);
+    let Some(pool) = virtual_pool(c"device=host; source=virtual; limit=64MiB") else { return };
     let tags = [None, Some(c"a"), Some(c"z")];
-    let serves =
-        |bytes: u64| tags.map(|tag| allocate(pool, tag, bytes).map(|block| free(pool, block)).is_ok());
+    let serves = |bytes: u64| tags.map(|tag| allocate(pool, tag, bytes).map(free).is_ok());
     assert_eq!(serves(40 * MIB), [true; 3]);
     let live = allocate(pool, Some(c"z"), 16 * MIB).expect("memory");
     ok(vrampool_set_limit(pool, 8 * MIB));
     assert_eq!((limit(pool), serves(4 * MIB)), (8 * MIB, [false; 3]), "what is live stays");
-    free(pool, live);
+    free(live);
     assert_eq!((serves(4 * MIB), serves(16 * MIB)), ([true; 3], [false; 3]));
     ok(vrampool_set_limit(pool, 128 * MIB));
     assert_eq!((limit(pool), serves(100 * MIB)), (128 * MIB, [true; 3]));
@@ -70,22 +72,12 @@ fn the_cap_on_idle_bytes_is_that_of_all_tags() {
     let _alone = HOST.lock();
     let options =
         c"device=host; source=virtual; max_cached_bytes=64KiB; magazine_bytes=0; size_classes=fixed";
-    let mut pool = 0;
-    let created = vrampool_create(Text::from(options), Out::from(&mut pool));
-    if created == Status::UNSUPPORTED {
-        vrampool_test_support::skipped(format_args!("{}", last_error_text()));
-        return;
-    }
-    ok(created);
+    let Some(pool) = virtual_pool(options) else { return };
     let tags = [None, Some(c"a"), Some(c"b"), Some(c"c"), Some(c"d")];
-    let idle = || {
-        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        ok(vrampool_get_stats(pool, Out::from(&mut stats)));
-        stats.idle_bytes
-    };
+    let idle = || stats(pool).idle_bytes;
     for tag in tags.into_iter().cycle().take(25) {
         let blocks = [(); 3].map(|()| allocate(pool, tag, 16 << 10).expect("memory"));
-        blocks.into_iter().for_each(|block| free(pool, block));
+        blocks.into_iter().for_each(free);
         assert!(idle() <= 64 << 10, "{} idle bytes", idle());
     }
     assert_eq!(idle(), 64 << 10);
@@ -95,7 +87,8 @@ fn the_cap_on_idle_bytes_is_that_of_all_tags() {
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod faults {
     use super::cuda_driver::on_cuda;
-    use super::{MIB, allocate, free};
+    use super::{MIB, allocate};
+    use crate::calls::free;
     use vrampool_c::boundary::Out;
     use vrampool_c::{Status, vrampool_decay};
     use vrampool_cuda_simulator_control::{Simulator, UNKNOWN};
@@ -117,7 +110,7 @@ mod faults {
             for (faults, expected) in [(0, Ok(16 * MIB)), (1, Ok(8 * MIB)), (2, Err(Status::DEVICE))] {
                 let blocks = [None, Some(c"z")].map(|tag| allocate(pool, tag, 8 * MIB).expect("memory"));
                 assert_eq!(decay(pool), Ok(0));
-                blocks.into_iter().for_each(|block| free(pool, block));
+                blocks.into_iter().for_each(free);
                 assert_eq!(decay(pool), Ok(0), "needed since the last one");
                 (0..faults).for_each(|nth| simulator.fail("cuMemUnmap", nth + 1, UNKNOWN).expect("a name"));
                 let first = decay(pool);
@@ -131,9 +124,7 @@ mod faults {
 #[test]
 fn a_limit_below_an_arena_of_fixed_size_is_an_invalid_argument() {
     let _alone = HOST.lock();
-    let mut pool = 0;
-    let options = Text::from(c"device=host; source=arena; limit=16MiB");
-    ok(vrampool_create(options, Out::from(&mut pool)));
+    let pool = calls::pool(c"device=host; source=arena; limit=16MiB");
     assert_eq!(vrampool_set_limit(pool, 8 * MIB), Status::INVALID_ARGUMENT);
     assert!(last_error_text().contains("16777216 are taken"), "{}", last_error_text());
     assert_eq!((limit(pool), vrampool_set_limit(pool, 64 * MIB)), (16 * MIB, Status::OK));

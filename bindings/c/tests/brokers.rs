@@ -2,7 +2,7 @@
 
 mod calls;
 
-use calls::ok;
+use calls::{ok, pool};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -51,8 +51,7 @@ fn queue(client: u64, role: i32, label: &CStr, shape: &[u64], axis: i32) -> u64 
 
 impl Batch {
     fn new(options: &CStr, runs: u64) -> Self {
-        let (mut pool, mut broker, mut client) = (0, 0, 0);
-        ok(vrampool_create(c"device=host; host_capacity=8MiB".into(), Out::from(&mut pool)));
+        let (pool, mut broker, mut client) = (pool(c"device=host; host_capacity=8MiB"), 0, 0);
         ok(vrampool_broker_create(pool, options.into(), Out::from(&mut broker)));
         let (group, share) = (Text::null(), c"100%".into());
         ok(vrampool_broker_register(broker, c"logistic".into(), group, share, Out::from(&mut client)));
@@ -396,11 +395,7 @@ fn wrong_calls_are_answered() {
     fails(none, S::OUT_OF_MEMORY, "unchunkable");
     ok(vrampool_broker_destroy(small));
     // Nor beyond the limit of the pool.
-    let mut limited = 0;
-    ok(vrampool_create(
-        c"device=host; host_capacity=8MiB; source=direct; limit=1KiB".into(),
-        Out::from(&mut limited),
-    ));
+    let limited = calls::pool(c"device=host; host_capacity=8MiB; source=direct; limit=1KiB");
     ok(vrampool_broker_create(limited, Text::null(), Out::from(&mut small)));
     ok(vrampool_broker_register(small, one, group, group, Out::from(&mut number)));
     ok(vrampool_client_queue(number, SCRATCH, one, shape, 1, 4, -1, Out::from(&mut array)));

@@ -2,52 +2,15 @@
 
 mod calls;
 
-use calls::ok;
-use std::ffi::{CString, c_void};
+use calls::{Torch, ok, stats, stream};
+use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::*;
 
 const MIB: usize = 1 << 20;
 /// The unit in which virtual memory is mapped.
 const PAGE: u64 = 2 << 20;
-
-/// PyTorch's pool, of which the process has one: a test at a time.
-struct Torch {
-    pool: u64,
-    _alone: MutexGuard<'static, ()>,
-}
-
-impl Torch {
-    fn new(options: &str) -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut pool, options) = (0, CString::new(options).expect("no 0"));
-        ok(vrampool_torch_shutdown());
-        ok(vrampool_torch_configure(Text::from(options.as_c_str())));
-        ok(vrampool_torch_pool(0, Out::from(&mut pool)));
-        Self { pool, _alone: alone }
-    }
-
-    fn stream(&self) -> *mut c_void {
-        let mut stream = ptr::null_mut();
-        ok(vrampool_stream_create(self.pool, Out::from(&mut stream)));
-        stream
-    }
-
-    fn stats(&self) -> Stats {
-        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        ok(vrampool_get_stats(self.pool, Out::from(&mut stats)));
-        stats
-    }
-}
-
-impl Drop for Torch {
-    fn drop(&mut self) {
-        let _ = vrampool_torch_shutdown();
-    }
-}
 
 fn id(second: u64) -> MempoolId {
     MempoolId { first: 0, second }
@@ -77,7 +40,7 @@ fn free(address: *mut c_void, bytes: usize, stream: *mut c_void) {
 
 #[test]
 fn a_private_pool_that_is_asleep_serves_nothing() {
-    let torch = Torch::new("device=host; source=virtual");
+    let torch = Torch::new(c"device=host; source=virtual");
     let null = ptr::null_mut();
     begin(7);
     free(allocate(MIB, null), MIB, null);
@@ -91,15 +54,15 @@ fn a_private_pool_that_is_asleep_serves_nothing() {
         assert_eq!(vrampool_last_error_code(), Status::ASLEEP);
         end(graph);
     }
-    assert_eq!((torch.stats().live_buffers, torch.stats().reserved_bytes), (0, 0));
+    assert_eq!((stats(torch.pool).live_buffers, stats(torch.pool).reserved_bytes), (0, 0));
     ok(vrampool_wake(torch.pool, boundary::Texts::null(), 0, None, ptr::null_mut(), Out::null()));
-    assert_eq!(torch.stats().private_bytes, PAGE, "graph 7 may use what is free");
+    assert_eq!(stats(torch.pool).private_bytes, PAGE, "graph 7 may use what is free");
 }
 
 #[test]
 fn a_private_pool_lives_until_its_last_graph_is_dropped() {
-    let torch = Torch::new("device=host; source=virtual; limit=4MiB");
-    let stream = torch.stream();
+    let torch = Torch::new(c"device=host; source=virtual; limit=4MiB");
+    let stream = stream(torch.pool);
     let mut of_graphs = Vec::new();
     for _ in 0..2 {
         begin(7);
@@ -113,10 +76,10 @@ fn a_private_pool_lives_until_its_last_graph_is_dropped() {
     assert_ne!(allocate(MIB, stream), of_graphs[1], "the second graph may run");
     let page = || vrampool_torch_alloc(PAGE as usize, 0, stream);
     assert!(page().is_null(), "its page is kept for it");
-    assert!(torch.stats().private_bytes >= MIB as u64);
+    assert!(stats(torch.pool).private_bytes >= MIB as u64);
     release(7);
     assert_eq!(
-        (torch.stats().private_bytes, torch.stats().reserved_bytes),
+        (stats(torch.pool).private_bytes, stats(torch.pool).reserved_bytes),
         (0, PAGE),
         "the pool's block is live"
     );
@@ -128,29 +91,29 @@ fn a_private_pool_lives_until_its_last_graph_is_dropped() {
 
 #[test]
 fn a_block_that_outlives_its_private_pool_is_waited_for_before_it_is_used_again() {
-    let torch = Torch::new("device=host");
-    let (stream, reader) = (torch.stream(), torch.stream());
+    let torch = Torch::new(c"device=host");
+    let (stream, reader) = (stream(torch.pool), stream(torch.pool));
     begin(7);
     let block = allocate(MIB, stream);
     end(7);
     release(7);
-    let waits = torch.stats().stream_waits;
+    let waits = stats(torch.pool).stream_waits;
     vrampool_torch_record_stream(block, reader);
-    assert_eq!(torch.stats().stream_waits, waits, "the program orders its streams");
+    assert_eq!(stats(torch.pool).stream_waits, waits, "the program orders its streams");
     free(block, MIB, stream);
-    assert_eq!(torch.stats().private_bytes, MIB as u64);
+    assert_eq!(stats(torch.pool).private_bytes, MIB as u64);
     let other = allocate(MIB, stream);
     assert_ne!(other, block, "the graph's last work may use it");
     // Which waits for the device.
     ok(vrampool_trim(torch.pool, 0, Out::null()));
-    assert_eq!(torch.stats().private_bytes, 0);
-    assert_eq!(torch.stats().live_buffers, 1);
+    assert_eq!(stats(torch.pool).private_bytes, 0);
+    assert_eq!(stats(torch.pool).live_buffers, 1);
     free(other, MIB, stream);
 }
 
 #[test]
 fn a_block_that_outlives_its_private_pool_sleeps_and_wakes_with_its_tag() {
-    let torch = Torch::new("device=host; source=virtual");
+    let torch = Torch::new(c"device=host; source=virtual");
     let (null, kept) = (ptr::null_mut(), [Text::from(c"default")]);
     for is_released_asleep in [true, false] {
         begin(7);
@@ -162,25 +125,25 @@ fn a_block_that_outlives_its_private_pool_sleeps_and_wakes_with_its_tag() {
             release(7);
         }
         ok(vrampool_sleep(torch.pool, boundary::Texts::of(&kept), 1, None, null, Out::null()));
-        assert_eq!((torch.stats().asleep_bytes, torch.stats().reserved_bytes), (MIB as u64, 0));
+        assert_eq!((stats(torch.pool).asleep_bytes, stats(torch.pool).reserved_bytes), (MIB as u64, 0));
         if is_released_asleep {
             release(7);
         }
         ok(vrampool_trim(torch.pool, 0, Out::null()));
         ok(vrampool_wake(torch.pool, boundary::Texts::null(), 0, None, null, Out::null()));
-        assert_eq!((torch.stats().asleep_bytes, torch.stats().reserved_bytes), (0, PAGE));
+        assert_eq!((stats(torch.pool).asleep_bytes, stats(torch.pool).reserved_bytes), (0, PAGE));
         // SAFETY: as above.
         assert_eq!(unsafe { std::slice::from_raw_parts(block.cast::<u8>(), MIB) }, [7; MIB]);
         free(block, MIB, null);
         ok(vrampool_trim(torch.pool, 0, Out::null()));
-        assert_eq!((torch.stats().live_buffers, torch.stats().held_bytes), (0, 0));
+        assert_eq!((stats(torch.pool).live_buffers, stats(torch.pool).held_bytes), (0, 0));
     }
 }
 
 #[test]
 fn memory_of_a_released_private_pool_counts_once_and_is_released_by_pages() {
-    let torch = Torch::new("device=host; source=virtual");
-    let stream = torch.stream();
+    let torch = Torch::new(c"device=host; source=virtual");
+    let stream = stream(torch.pool);
     begin(7);
     let blocks = [0; 3].map(|_| allocate(MIB / 2, stream));
     end(7);
@@ -188,7 +151,7 @@ fn memory_of_a_released_private_pool_counts_once_and_is_released_by_pages() {
     begin(8);
     release(7);
     free(blocks[0], MIB / 2, stream);
-    assert_eq!(torch.stats().private_bytes, PAGE);
+    assert_eq!(stats(torch.pool).private_bytes, PAGE);
     end(8);
     let trim = || {
         let mut released = 0;
@@ -198,31 +161,31 @@ fn memory_of_a_released_private_pool_counts_once_and_is_released_by_pages() {
     free(blocks[1], MIB / 2, stream);
     assert_eq!(trim(), 0, "a block of the page is live");
     free(blocks[2], MIB / 2, stream);
-    assert_eq!((trim(), torch.stats().reserved_bytes), (PAGE, 0));
+    assert_eq!((trim(), stats(torch.pool).reserved_bytes), (PAGE, 0));
     release(8);
 }
 
 #[test]
 fn a_released_graph_is_not_waited_for_while_another_one_is_captured() {
-    let torch = Torch::new("device=host");
-    let stream = torch.stream();
+    let torch = Torch::new(c"device=host");
+    let stream = stream(torch.pool);
     begin(7);
     free(allocate(MIB, stream), MIB, stream);
     end(7);
     begin(8);
     release(7);
-    assert_eq!(torch.stats().private_bytes, PAGE, "kept, for its last work is not waited for");
+    assert_eq!(stats(torch.pool).private_bytes, PAGE, "kept, for its last work is not waited for");
     ok(vrampool_trim(torch.pool, 0, Out::null()));
-    assert_eq!(torch.stats().private_bytes, PAGE);
+    assert_eq!(stats(torch.pool).private_bytes, PAGE);
     end(8);
-    assert_eq!(torch.stats().private_bytes, 0, "now it was");
+    assert_eq!(stats(torch.pool).private_bytes, 0, "now it was");
     release(8);
 }
 
 #[test]
 fn a_block_whose_users_could_not_be_recorded_is_waited_for_before_it_is_used_again() {
-    let torch = Torch::new("device=host");
-    let (stream, unknown) = (torch.stream(), 12_345_678 as *mut c_void);
+    let torch = Torch::new(c"device=host");
+    let (stream, unknown) = (stream(torch.pool), 12_345_678 as *mut c_void);
     let by_record = |block| {
         vrampool_torch_record_stream(block, unknown);
         free(block, MIB, stream);
@@ -237,7 +200,7 @@ fn a_block_whose_users_could_not_be_recorded_is_waited_for_before_it_is_used_aga
         assert_ne!(other, block, "another stream may use it");
         // Which waits for the device.
         ok(vrampool_trim(torch.pool, 0, Out::null()));
-        assert_eq!(torch.stats().live_buffers, 1);
+        assert_eq!(stats(torch.pool).live_buffers, 1);
         free(other, MIB, stream);
     }
 }
@@ -264,31 +227,31 @@ fn capture(second: u64, batch: usize, stream: *mut c_void) {
 
 #[test]
 fn shapes_that_share_a_private_pool_hold_little_more_than_the_largest() {
-    let torch = Torch::new("device=host; host_capacity=2GiB; source=virtual");
-    let stream = torch.stream();
+    let torch = Torch::new(c"device=host; host_capacity=2GiB; source=virtual");
+    let stream = stream(torch.pool);
     capture(1, 16, stream);
-    let largest = torch.stats().private_bytes;
+    let largest = stats(torch.pool).private_bytes;
     release(1);
     let orders: [fn(usize) -> usize; 3] = [|of| 16 - of, |of| 1 + of, |of| 1 + of * 7 % 16];
     for order in orders {
         (0..16).for_each(|of| capture(7, order(of), stream));
-        let held = torch.stats().private_bytes;
+        let held = stats(torch.pool).private_bytes;
         assert!(held * 10 <= largest * 11, "{held} bytes for 16 shapes, {largest} for the largest");
         // Nothing but its end releases it.
         ok(vrampool_trim(torch.pool, 0, Out::null()));
         ok(vrampool_set_limit(torch.pool, 1 << 20));
         ok(vrampool_set_limit(torch.pool, u64::MAX));
-        assert_eq!(torch.stats().private_bytes, held);
+        assert_eq!(stats(torch.pool).private_bytes, held);
         (0..16).for_each(|_| release(7));
-        assert_eq!((torch.stats().private_bytes, torch.stats().reserved_bytes), (0, 0));
+        assert_eq!((stats(torch.pool).private_bytes, stats(torch.pool).reserved_bytes), (0, 0));
     }
 }
 
 /// A limit of less than a page leaves no arena for it.
 #[test]
 fn a_private_pool_without_an_arena_keeps_its_blocks_as_they_are() {
-    let torch = Torch::new("device=host; source=virtual");
-    let stream = torch.stream();
+    let torch = Torch::new(c"device=host; source=virtual");
+    let stream = stream(torch.pool);
     ok(vrampool_set_limit(torch.pool, MIB as u64));
     begin(7);
     let block = allocate(MIB / 4, stream);
@@ -298,5 +261,5 @@ fn a_private_pool_without_an_arena_keeps_its_blocks_as_they_are() {
     release(7);
     free(block, MIB / 4, stream);
     ok(vrampool_trim(torch.pool, 0, Out::null()));
-    assert_eq!(torch.stats().held_bytes, 0);
+    assert_eq!(stats(torch.pool).held_bytes, 0);
 }

@@ -3,28 +3,16 @@
 
 mod calls;
 
-use calls::ok;
-use std::ffi::{c_int, c_void};
+use calls::{Torch, ok};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use vrampool_c::boundary::{Numbers, Out, Text};
+use vrampool_c::boundary::{Numbers, Out};
 use vrampool_c::*;
 
 const MIB: usize = 1 << 20;
 const ID: MempoolId = MempoolId { first: 0, second: 9 };
 
-/// PyTorch's pool, of which the process has one: a test at a time.
-fn fresh() -> MutexGuard<'static, ()> {
-    fresh_of(c"device=host; host_capacity=64MiB; source=virtual; limit=16MiB")
-}
-
-fn fresh_of(options: &std::ffi::CStr) -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    ok(vrampool_torch_shutdown());
-    ok(vrampool_torch_configure(Text::from(options)));
-    alone
-}
+const OPTIONS: &CStr = c"device=host; host_capacity=64MiB; source=virtual; limit=16MiB";
 
 fn allocate(bytes: usize) -> u64 {
     let address = vrampool_torch_alloc_or_null(bytes, 0, ptr::null_mut());
@@ -82,7 +70,7 @@ fn restore(blocks: &[u64], bytes: u64) -> Status {
 
 #[test]
 fn a_private_pool_returns_to_an_earlier_state() {
-    let _alone = fresh();
+    let _alone = Torch::new(OPTIONS);
     assert_eq!(restore(&[], 0), Status::INVALID_ARGUMENT, "there is none");
     assert_eq!((vrampool_torch_pool_create(0, ID), uses()), (Status::OK, 1));
     let mut state = within(|| vec![allocate(MIB), allocate(MIB)]);
@@ -114,7 +102,7 @@ fn a_private_pool_returns_to_an_earlier_state() {
 
 #[test]
 fn idle_memory_of_a_private_pool_serves_others_only_if_it_may() {
-    let _alone = fresh();
+    let _alone = Torch::new(OPTIONS);
     assert_eq!(vrampool_torch_pool_use_on_oom(0, ID, 1), Status::INVALID_ARGUMENT, "there is none");
     ok(vrampool_torch_pool_create(0, ID));
     within(|| free(allocate(12 * MIB)));
@@ -127,7 +115,7 @@ fn idle_memory_of_a_private_pool_serves_others_only_if_it_may() {
 #[test]
 fn blocks_of_any_source_return_to_their_addresses() {
     for options in [c"device=host; source=direct", c"device=host; source=arena; limit=16MiB"] {
-        let _alone = fresh_of(options);
+        let _alone = Torch::new(options);
         ok(vrampool_torch_pool_create(0, ID));
         let mut state = within(|| vec![allocate(MIB), allocate(MIB), allocate(MIB)]);
         state.sort_unstable();

@@ -3,10 +3,9 @@
 
 mod calls;
 
-use calls::{allocate, ok, pool, stream};
+use calls::{allocate, ok, pool, stats, stream};
 use std::ffi::c_void;
 use std::sync::Barrier;
-use vrampool_c::boundary::Out;
 use vrampool_c::*;
 
 #[test]
@@ -26,8 +25,7 @@ fn no_stream_of_several_threads_is_lost() {
                     vrampool_clear_error();
                     vrampool_torch_record_stream(address as *mut c_void, other as *mut c_void);
                     ok(vrampool_last_error_code());
-                    let status = vrampool_record_stream(address as *mut c_void, other as *mut c_void);
-                    ok(status);
+                    ok(vrampool_record_stream(address as *mut c_void, other as *mut c_void));
                 }
             });
         }
@@ -56,13 +54,10 @@ fn a_block_is_freed_although_another_call_uses_it() {
                 assert!(matches!(status, Status::OK | Status::INVALID_POINTER), "{}", last_error_text());
             });
             begin.wait();
-            let status = vrampool_free(pool, address as *mut c_void, own as *mut c_void);
-            ok(status);
+            ok(vrampool_free(pool, address as *mut c_void, own as *mut c_void));
         });
     }
-    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-    ok(vrampool_get_stats(pool, Out::from(&mut stats)));
-    assert_eq!(stats.live_buffers, 0);
+    assert_eq!(stats(pool).live_buffers, 0);
     for stream in [own, other] {
         ok(vrampool_stream_destroy(pool, stream as *mut c_void));
     }

@@ -2,16 +2,13 @@
 
 mod calls;
 
-use calls::{allocate, ok, pool, stream};
+use calls::{Torch, allocate, ok, pool, stats, stream};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
 use vrampool_c::boundary::Out;
 use vrampool_c::*;
-
-/// PyTorch's pool, of which the process has one.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// A line of `/proc/self/status`, as a number.
 fn status_of_process(name: &str) -> u64 {
@@ -43,9 +40,7 @@ fn the_end_of_a_segment_is_reported_once() {
         Status::OK
     }
     const ROUNDS: u64 = 200;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    ok(vrampool_torch_shutdown());
-    ok(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()));
+    let _torch = Torch::new(c"device=host; host_capacity=16MiB");
     ok(vrampool_segment_callbacks(None, Some(on_free), ptr::null_mut()));
     for _ in 0..ROUNDS {
         let segment = vrampool_segment_alloc(1 << 20, 0, ptr::null_mut()) as usize;
@@ -62,7 +57,6 @@ fn the_end_of_a_segment_is_reported_once() {
     }
     assert_eq!(REPORTS.load(Ordering::Relaxed), ROUNDS);
     ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
-    ok(vrampool_torch_shutdown());
 }
 
 /// Whether there are few more threads than `before`, once those that end have ended. The other tests of this
@@ -115,9 +109,7 @@ fn streams_that_used_a_block_end_when_they_are_destroyed() {
 #[test]
 fn a_stream_that_is_none_is_refused_for_blocks_of_private_pools_too() {
     const NONE: *mut c_void = 0xdead_beef as *mut c_void;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    ok(vrampool_torch_shutdown());
-    ok(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()));
+    let _torch = Torch::new(c"device=host; host_capacity=16MiB");
     let id = MempoolId { first: 0, second: 1 };
     vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
     let block = vrampool_torch_alloc(1000, 0, ptr::null_mut());
@@ -126,7 +118,6 @@ fn a_stream_that_is_none_is_refused_for_blocks_of_private_pools_too() {
     ok(vrampool_free(0, block, ptr::null_mut()));
     vrampool_torch_end_allocate_to_pool(0, id);
     vrampool_torch_release_pool(0, id);
-    ok(vrampool_torch_shutdown());
 }
 
 #[test]
@@ -141,16 +132,8 @@ fn a_size_beyond_all_addresses_is_no_limit() {
 #[test]
 fn a_block_that_was_freed_is_live_no_more_though_its_users_are_not_all_known() {
     const NONE: *mut c_void = 0xdead_beef as *mut c_void;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    ok(vrampool_torch_shutdown());
-    ok(vrampool_torch_configure(c"device=host; host_capacity=16MiB; source=virtual".into()));
-    let mut pool = 0;
-    ok(vrampool_torch_pool(0, Out::from(&mut pool)));
-    let stats = || {
-        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        ok(vrampool_get_stats(pool, Out::from(&mut stats)));
-        stats
-    };
+    let torch = Torch::new(c"device=host; host_capacity=16MiB; source=virtual");
+    let (pool, stats) = (torch.pool, || stats(torch.pool));
     let live =
         |stats: Stats| (stats.requested_bytes, stats.live_bytes, stats.live_buffers, stats.private_bytes);
     for tag in [None, Some(c"a")] {
@@ -174,5 +157,4 @@ fn a_block_that_was_freed_is_live_no_more_though_its_users_are_not_all_known() {
             ok(vrampool_tag_end(pool));
         }
     }
-    ok(vrampool_torch_shutdown());
 }

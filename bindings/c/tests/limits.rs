@@ -3,7 +3,7 @@
 
 mod calls;
 
-use calls::{allocate, free, ok};
+use calls::{allocate, free, ok, pool, stats};
 use std::ffi::CString;
 use std::process::Command;
 use vrampool_c::boundary::Out;
@@ -36,12 +36,13 @@ fn a_small_pool_needs_few_addresses() {
     if !is_inside("a_small_pool_needs_few_addresses", "ulimit -v 2000000") {
         return;
     }
-    for device in ["device=host", "device=host;host_capacity=1TiB"] {
-        let (mut pool, tag) = (0, CString::new("weights").expect("no 0"));
-        let options = CString::new(format!("{device};source=virtual;limit=64MiB")).expect("no 0");
-        ok(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)));
+    for device in [
+        c"device=host;source=virtual;limit=64MiB",
+        c"device=host;host_capacity=1TiB;source=virtual;limit=64MiB",
+    ] {
+        let pool = pool(device);
         let first = allocate(pool, 20 * MIB, std::ptr::null_mut());
-        ok(vrampool_tag_begin(pool, tag.as_c_str().into()));
+        ok(vrampool_tag_begin(pool, c"weights".into()));
         let second = allocate(pool, 20 * MIB, std::ptr::null_mut());
         ok(vrampool_tag_end(pool));
         ok(vrampool_set_limit(pool, 128 * MIB));
@@ -60,8 +61,7 @@ fn the_environment_bounds_all_tags_together() {
     if !is_inside("the_environment_bounds_all_tags_together", variables) {
         return;
     }
-    let (mut pool, mut served) = (0, Vec::new());
-    ok(vrampool_create(c"device=host;host_capacity=1GiB;source=virtual".into(), Out::from(&mut pool)));
+    let (pool, mut served) = (pool(c"device=host;host_capacity=1GiB;source=virtual"), Vec::new());
     for tag in [c"weights", c"kv_cache", c"x", c"y", c"z"] {
         ok(vrampool_tag_begin(pool, tag.into()));
         let mut address = std::ptr::null_mut();
@@ -76,9 +76,8 @@ fn the_environment_bounds_all_tags_together() {
             }
         }
     }
-    let (mut limit, mut stats) = (0, Stats { struct_size: size_of::<Stats>(), ..Stats::default() });
+    let (mut limit, stats) = (0, stats(pool));
     ok(vrampool_get_limit(pool, Out::from(&mut limit)));
-    ok(vrampool_get_stats(pool, Out::from(&mut stats)));
     assert_eq!((served.len(), limit, stats.limit_bytes), (1, 32 * MIB, 32 * MIB));
     assert_eq!((stats.failed_by_limit, stats.failed_by_fragmentation), (4, 0));
     served.into_iter().for_each(free);
@@ -118,7 +117,7 @@ fn a_hostile_pickle_is_an_error_where_memory_is_short() {
         assert!(!last_error_text().is_empty());
     }
     std::fs::remove_file(&path).expect("a file");
-    let pool = calls::pool(c"device=host;host_capacity=8MiB");
+    let pool = pool(c"device=host;host_capacity=8MiB");
     free(allocate(pool, 1000, std::ptr::null_mut()));
     ok(vrampool_destroy(pool));
 }

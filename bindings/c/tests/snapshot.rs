@@ -2,7 +2,7 @@
 
 mod calls;
 
-use calls::{ok, stats};
+use calls::{Torch, allocate, free, ok, pool, stats};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -55,8 +55,7 @@ fn blocks_cover_what_is_reserved() {
         let options =
             CString::new(format!("device=host; host_capacity=256MiB; limit=96MiB; source={source}"))
                 .expect("no 0");
-        let mut pool = 0;
-        ok(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)));
+        let pool = pool(&options);
         let mut live = Vec::new();
         for round in 0..40u64 {
             let bytes = [3000, 5 << 20, 70_000, 1_500_000, 9 << 20][(round % 5) as usize];
@@ -83,9 +82,7 @@ fn blocks_cover_what_is_reserved() {
                 _ => assert_eq!(states.values().sum::<u64>(), 96 << 20),
             }
         }
-        live.iter().for_each(|&(address, _)| {
-            ok(vrampool_free(pool, address as *mut c_void, ptr::null_mut()));
-        });
+        live.iter().for_each(|&(address, _)| free(address as *mut c_void));
         assert!(!by_state(&snapshot(pool)).contains_key("live"));
         ok(vrampool_destroy(pool));
     }
@@ -93,12 +90,9 @@ fn blocks_cover_what_is_reserved() {
 
 #[test]
 fn tags_have_their_own_segments_and_none_while_asleep() {
-    let mut pool = 0;
-    let options = c"device=host; source=virtual; name=tagged";
-    ok(vrampool_create(options.into(), Out::from(&mut pool)));
+    let pool = pool(c"device=host; source=virtual; name=tagged");
     ok(vrampool_tag_begin(pool, c"weights".into()));
-    let mut address = ptr::null_mut();
-    ok(vrampool_allocate(pool, 4 << 20, ptr::null_mut(), Out::from(&mut address)));
+    let address = allocate(pool, 4 << 20, ptr::null_mut());
     ok(vrampool_tag_end(pool));
     let tags = |snapshot: &Value| -> Vec<String> {
         let segments = snapshot["segments"].as_array().expect("segments").iter();
@@ -113,7 +107,7 @@ fn tags_have_their_own_segments_and_none_while_asleep() {
     let names = [Text::from(c"weights")];
     ok(vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()));
     assert!(tags(&snapshot(pool)).is_empty());
-    ok(vrampool_free(pool, address, ptr::null_mut()));
+    free(address);
     ok(vrampool_destroy(pool));
 }
 
@@ -133,16 +127,9 @@ fn live(snapshot: &Value) -> BTreeMap<u64, (u64, u64)> {
 #[test]
 fn each_live_block_is_listed_once_by_its_address() {
     const PART: u64 = 4 << 20;
-    let mut pool = 0;
-    let options = c"device=host; host_capacity=256MiB; source=virtual; limit=64MiB; magazine_bytes=0";
-    ok(vrampool_create(options.into(), Out::from(&mut pool)));
-    let allocate = |bytes| {
-        let mut address = ptr::null_mut();
-        let status = vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address));
-        ok(status);
-        address as u64
-    };
-    let free = |address: u64| ok(vrampool_free(pool, address as *mut c_void, ptr::null_mut()));
+    let pool = pool(c"device=host; host_capacity=256MiB; source=virtual; limit=64MiB; magazine_bytes=0");
+    let allocate = |bytes| allocate(pool, bytes, ptr::null_mut()) as u64;
+    let free = |address: u64| free(address as *mut c_void);
     // All that there may be, and every second part of it free: only a stitched block is larger than one.
     let parts: Vec<_> = (0..16).map(|_| allocate(PART)).collect();
     parts.iter().step_by(2).for_each(|&part| free(part));
@@ -157,11 +144,10 @@ fn each_live_block_is_listed_once_by_its_address() {
     // Asleep it is listed nowhere, and awake as before.
     let sleep = |wakes| {
         let names = [Text::from(c"default")];
-        let status = match wakes {
+        ok(match wakes {
             true => vrampool_wake(pool, Texts::of(&names), 1, None, ptr::null_mut(), Out::null()),
             false => vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()),
-        };
-        ok(status);
+        });
     };
     sleep(false);
     assert!(live(&self::snapshot(pool)).is_empty());
@@ -178,9 +164,8 @@ fn blocks_of_private_pools_are_listed_once() {
     let (null, id) = (ptr::null_mut(), MempoolId { first: 0, second: 7 });
     for source in ["arena", "virtual"] {
         let options = CString::new(format!("device=host; limit=16MiB; source={source}")).expect("no 0");
-        let mut pool = 0;
-        ok(vrampool_torch_configure(options.as_c_str().into()));
-        ok(vrampool_torch_pool(0, Out::from(&mut pool)));
+        let torch = Torch::new(&options);
+        let pool = torch.pool;
         vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
         let blocks = [0; 3].map(|_| vrampool_torch_alloc(1 << 20, 0, null));
         vrampool_torch_end_allocate_to_pool(0, id);
@@ -199,6 +184,5 @@ fn blocks_of_private_pools_are_listed_once() {
         }
         vrampool_torch_free(blocks[0], 1 << 20, 0, null);
         vrampool_torch_free(blocks[2], 1 << 20, 0, null);
-        ok(vrampool_torch_shutdown());
     }
 }

@@ -5,12 +5,12 @@
 mod calls;
 mod cuda_driver;
 
-use calls::{ok, stream};
+use calls::{ok, stats, stream};
 use cuda_driver::{BYTES, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::mpsc;
-use vrampool_c::boundary::{Out, Text};
+use vrampool_c::boundary::Out;
 use vrampool_c::*;
 
 const OPTIONS: [&CStr; 2] =
@@ -77,10 +77,8 @@ fn a_captured_stream_gets_what_it_freed_beside_another() {
         vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
         let (mine, theirs) = (vrampool_torch_alloc(PART, 0, captured), vrampool_torch_alloc(PART, 0, other));
         driver.fill(theirs, 1, PART, other);
-        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-        ok(vrampool_get_stats(pool, Out::from(&mut stats)));
         // Little else is free, or can be had.
-        let rest = (ALL - stats.reserved_bytes) as usize - PART / 2;
+        let rest = (ALL - stats(pool).reserved_bytes) as usize - PART / 2;
         let rest_block = vrampool_torch_alloc(rest, 0, ptr::null_mut());
         driver.begin_capture(captured);
         vrampool_torch_free(mine, PART, 0, captured);
@@ -119,10 +117,7 @@ fn a_thread_that_ends_calls_no_driver() {
             // Destroyed pools are forgotten when another goes; then the thread has the last handle to the
             // device.
             ok(vrampool_torch_shutdown());
-            let mut other = 0;
-            let host = Text::from(c"device=host; host_capacity=1MiB");
-            ok(vrampool_create(host, Out::from(&mut other)));
-            ok(vrampool_destroy(other));
+            ok(vrampool_destroy(calls::pool(c"device=host; host_capacity=1MiB")));
             drop(end);
             thread.join().expect("no panic");
         });

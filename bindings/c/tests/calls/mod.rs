@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::*;
 
@@ -38,6 +39,29 @@ pub(crate) fn stats(pool: u64) -> Stats {
     let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
     ok(vrampool_get_stats(pool, Out::from(&mut stats)));
     stats
+}
+
+/// A new pool for PyTorch, of which the process has one: a test at a time. It ends with this.
+pub(crate) struct Torch {
+    pub(crate) pool: u64,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Torch {
+    pub(crate) fn new(options: &CStr) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let (mut pool, alone) = (0, ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        ok(vrampool_torch_shutdown());
+        ok(vrampool_torch_configure(Text::from(options)));
+        ok(vrampool_torch_pool(0, Out::from(&mut pool)));
+        Self { pool, _alone: alone }
+    }
+}
+
+impl Drop for Torch {
+    fn drop(&mut self) {
+        let _ = vrampool_torch_shutdown();
+    }
 }
 
 /// Free bytes of the pool's device.
