@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,12 +27,6 @@ class Index:
 
     def __index__(self) -> int:
         return self.value
-
-
-@pytest.fixture
-def host() -> Iterator[Pool]:
-    with Pool("host", host_capacity="64MiB") as pool:
-        yield pool
 
 
 def limit_of(pool: Pool, size: Any) -> int:

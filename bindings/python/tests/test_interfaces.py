@@ -278,8 +278,9 @@ def test_streams_of_all_libraries_are_streams(host: Pool) -> None:
         __cuda_stream__ = 5
 
     for wrong in (Later(), Broken(), object(), "7", 1.5, True):
-        with pytest.raises(TypeError, match="is not a stream"):
-            Stream.of(wrong)
+        for use in (Stream.of, lambda wrong: host.allocate(1, wrong)):
+            with pytest.raises(TypeError, match="is not a stream"):
+                use(wrong)
 
     class Foreign:
         def __init__(self, stream: Stream) -> None:
@@ -291,6 +292,7 @@ def test_streams_of_all_libraries_are_streams(host: Pool) -> None:
         with host.allocate(10, foreign) as block:
             assert block.stream == stream.handle
             block.record_stream(foreign)
+            block.record_stream(None)
             host.synchronize(foreign)
             block.free(foreign)
         host.retire_stream(foreign)

@@ -29,6 +29,7 @@ def test_threads_that_free_each_others_blocks_free_each_once(host: Pool) -> None
         for _ in range(rounds):
             block = host.allocate(rng.choice((64, 4096, 3 * MIB)))
             ctypes.memset(block.address, seed, block.nbytes)
+            assert ctypes.string_at(block.address + block.nbytes - 8, 8) == bytes([seed]) * 8
             shared.append(block)
             try:
                 other = shared.pop()
