@@ -1,19 +1,14 @@
-//! CuPy's tests of its memory pools, by their names, as far as the notion is ours: on the host device where
-//! that can be, on a GPU where it must.
+//! CuPy's tests of its asynchronous and pinned pools, by their names, as far as the notion is ours: on the host device
+//! where that can be, on a GPU where it must. Those of its `MemoryPool` are in `bindings/python/tests`.
 //!
 //! The tests are written anew; names and sizes are from `test_memory.py` and `test_pinned_memory.py` in
 //! `tests/cupy_tests/cuda_tests` of <https://github.com/cupy/cupy> (MIT, © 2015 Preferred Infrastructure, Inc.,
-//! © 2015 Preferred Networks, Inc.). CuPy's `MemoryPool` is a pool of exact sizes over an arena, its `MemoryAsyncPool` a `DriverPool`,
-//! its `PinnedMemoryPool` a pool of pinned memory.
-//!
-//! Differences: a double free does not compile; and memory freed on one stream serves another one, once
-//! its work is complete or behind a wait on the device, where CuPy keeps a pool for each stream.
+//! © 2015 Preferred Networks, Inc.). CuPy's `MemoryAsyncPool` is a `DriverPool`, its `PinnedMemoryPool` a pool of pinned memory. A
+//! double free does not compile.
 
-mod allocator;
 #[cfg(feature = "cuda")]
 mod asynchronous;
 mod pinned;
-mod pool;
 
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Pool};
