@@ -6,7 +6,7 @@ use crate::kernels::CudaKernels;
 use crate::kernels::OpenClKernels;
 #[cfg(feature = "wgpu")]
 use crate::kernels::WgpuKernels;
-use crate::kernels::{HostKernels, Kernels, Oscillator};
+use crate::kernels::{HostKernels, Kernels};
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::Name;
@@ -16,7 +16,7 @@ use vrampool::{Backend, BackendError};
 /// A device that every demonstration works on.
 pub(crate) trait Device: Backend {
     /// To train and to solve with.
-    fn kernels(&self) -> Result<impl Kernels<Self> + Oscillator<Self>, BackendError>;
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError>;
 
     /// A device with so much memory, in pages of so many bytes, where both can be chosen; else this one.
     fn with_pages(&self, bytes: u64, page: u64) -> Self {
@@ -37,7 +37,7 @@ pub(crate) trait Device: Backend {
 }
 
 impl Device for HostDevice {
-    fn kernels(&self) -> Result<impl Kernels<Self> + Oscillator<Self>, BackendError> {
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
         Ok(HostKernels)
     }
 
@@ -58,7 +58,7 @@ impl Device for HostDevice {
 macro_rules! device_of {
     ($Device:ty, $Kernels:ty) => {
         impl Device for $Device {
-            fn kernels(&self) -> Result<impl Kernels<Self> + Oscillator<Self>, BackendError> {
+            fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
                 <$Kernels>::load(self)
             }
         }

@@ -1,7 +1,7 @@
 //! Laws for the kernels of every device: results equal those of naive loops wherever operands lie in memory,
 //! and repeat to the bit; invalid operands are rejected.
 
-use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut};
+use super::{Activation, AdamStep, Kernels, Operation, State, View, ViewMut};
 use crate::device::{self, Device, Run};
 use std::cell::Cell;
 use std::error::Error;
@@ -82,8 +82,8 @@ impl Run for Law {
             Self::Products => products(&setup),
             Self::Elements => elements(&setup),
             Self::Softmax => softmax(&setup),
-            Self::Oscillators => oscillators(&setup, &device.kernels()?),
-            Self::Misfits => misfits(&setup, &device.kernels()?),
+            Self::Oscillators => oscillators(&setup),
+            Self::Misfits => misfits(&setup),
         }
         Ok(())
     }
@@ -198,7 +198,10 @@ fn products<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
         let product = setup.put(&vec![f32::NAN; rows * columns]);
         let multiply = |left, right| {
             let product_at = setup.view_mut(rows, columns, product);
-            setup.kernels.multiply(&setup.stream, left, right, product_at).expect("queued");
+            setup
+                .kernels
+                .enqueue(&setup.stream, Operation::Multiply(left, right, product_at))
+                .expect("queued");
             let found = setup.read(product);
             assert_close(&found, &wanted);
             found
@@ -211,7 +214,10 @@ fn products<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let nothing = setup.place(0);
     let product = setup.put(&[1.0_f32; 6]);
     let (left, right) = (setup.view(2, 0, nothing), setup.view(0, 3, nothing));
-    setup.kernels.multiply(&setup.stream, left, right, setup.view_mut(2, 3, product)).expect("queued");
+    setup
+        .kernels
+        .enqueue(&setup.stream, Operation::Multiply(left, right, setup.view_mut(2, 3, product)))
+        .expect("queued");
     assert_eq!(setup.read(product), [0.0; 6]);
 }
 
@@ -222,18 +228,24 @@ fn elements<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let sums = setup.put(&[f32::NAN; 3]);
     let add_bias = |activation| {
         let values = setup.view_mut(2, 3, values);
-        kernels.add_bias(stream, setup.at(bias), activation, values).expect("queued");
+        kernels.enqueue(stream, Operation::AddBias(setup.at(bias), activation, values)).expect("queued");
     };
     add_bias(Activation::Identity);
-    kernels.sum_rows(stream, setup.view(2, 3, values), setup.at_mut(sums)).expect("queued");
+    kernels
+        .enqueue(stream, Operation::SumRows(setup.view(2, 3, values), setup.at_mut(sums)))
+        .expect("queued");
     assert_eq!(setup.read(values), [1.5, -0.5, -2.0, -2.0, 3.0, 0.0]);
     assert_eq!(setup.read(sums), [-0.5, 2.5, -2.0]);
     add_bias(Activation::Relu);
     assert_eq!(setup.read(values), [2.5, 0.0, 0.0, 0.0, 2.0, 0.0]);
     let gradient = setup.put(&[7.0_f32; 6]);
-    kernels.relu_backward(stream, setup.at(values), setup.at_mut(gradient)).expect("queued");
+    kernels
+        .enqueue(stream, Operation::ReluBackward(setup.at(values), setup.at_mut(gradient)))
+        .expect("queued");
     assert_eq!(setup.read(gradient), [7.0, 0.0, 0.0, 0.0, 7.0, 0.0]);
-    kernels.sum_rows(stream, setup.view(0, 3, setup.place(0)), setup.at_mut(sums)).expect("queued");
+    kernels
+        .enqueue(stream, Operation::SumRows(setup.view(0, 3, setup.place(0)), setup.at_mut(sums)))
+        .expect("queued");
     assert_eq!(setup.read(sums), [0.0; 3]);
 
     let step = AdamStep { rate: 0.1, beta_1: 0.9, beta_2: 0.99, epsilon: 1e-3 };
@@ -242,7 +254,9 @@ fn elements<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let (mut wanted, mut first, mut second) = ([1.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2]);
     for _ in 0..3 {
         let written = moments.map(|place| setup.at_mut(place));
-        kernels.adam(stream, step, setup.at(gradient), setup.at_mut(values), written).expect("queued");
+        kernels
+            .enqueue(stream, Operation::Adam(step, setup.at(gradient), setup.at_mut(values), written))
+            .expect("queued");
         for (index, gradient) in [2.0_f32, -0.5].into_iter().enumerate() {
             first[index] = 0.9 * first[index] + 0.1 * gradient;
             second[index] = 0.99 * second[index] + 0.01 * gradient.powi(2);
@@ -284,18 +298,21 @@ fn softmax<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
         let logits = setup.view_mut(rows, columns, place);
         setup
             .kernels
-            .softmax_cross_entropy(&setup.stream, setup.at(labels), smoothing, logits, setup.at_mut(tally))
+            .enqueue(
+                &setup.stream,
+                Operation::Softmax(setup.at(labels), smoothing, logits, setup.at_mut(tally)),
+            )
             .expect("queued");
         assert_close(&setup.read(place), &gradient);
         assert_close(&setup.read(tally), &[1.0 + loss as f32, 2.0 + right]);
     }
 }
 
-fn oscillators<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl Oscillator<D>) {
+fn oscillators<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let numbers = [1.0_f32, 2.0, 0.5, -1.0, 0.0, 0.25];
     let (parameters, states) = (setup.put(&numbers), setup.put(&[f32::NAN; 6]));
     let (from, to) = (setup.at(parameters), setup.at_mut(states));
-    oscillator.solve(&setup.stream, from, 0.1, 3, to).expect("queued");
+    setup.kernels.enqueue(&setup.stream, Operation::Solve(from, 0.1, 3, to)).expect("queued");
     let found = setup.read(states);
     for run in 0..2 {
         let mut at = State::new([numbers[run], numbers[2 + run], numbers[4 + run]]);
@@ -307,7 +324,7 @@ fn oscillators<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &im
     }
 }
 
-fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl Oscillator<D>) {
+fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let Setup { device, stream, kernels, .. } = setup;
     let (small, large) = (setup.put(&[0.0_f32; 4]), setup.put(&[0.0_f32; 16]));
     let [second, third, pair] = [4, 4, 2].map(|len| setup.put(&vec![0.0_f32; len]));
@@ -320,23 +337,39 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl O
     let refused = |what: &str, answer: Result<(), BackendError>| {
         assert!(matches!(answer, Err(BackendError::InvalidArgument { .. })), "{what}: {answer:?}");
     };
-    let incompatible = kernels.multiply(stream, factor(2, 2), factor(3, 1), product(4, 4));
+    let incompatible =
+        kernels.enqueue(stream, Operation::Multiply(factor(2, 2), factor(3, 1), product(4, 4)));
     assert!(incompatible.as_ref().is_err_and(|error| error.to_string().contains("not compatible")));
     refused("inner sizes", incompatible);
-    refused("elements", kernels.multiply(stream, factor(4, 2), factor(2, 4), product(4, 4)));
-    refused("a product", kernels.multiply(stream, factor(2, 2), factor(2, 2), product(4, 4)));
+    refused(
+        "elements",
+        kernels.enqueue(stream, Operation::Multiply(factor(4, 2), factor(2, 4), product(4, 4))),
+    );
+    refused(
+        "a product",
+        kernels.enqueue(stream, Operation::Multiply(factor(2, 2), factor(2, 2), product(4, 4))),
+    );
     let same = setup.view_mut(2, 2, small);
-    refused("overlap", kernels.multiply(stream, factor(2, 2), factor(2, 2), same));
-    refused("strides", kernels.multiply(stream, far, factor(2, 2), product(4, 4)));
-    refused("no bias", kernels.add_bias(stream, nothing(), Activation::Relu, product(4, 4)));
-    refused("sizes", kernels.relu_backward(stream, setup.at(small), setup.at_mut(large)));
-    refused("a stream", kernels.relu_backward(&other, setup.at(small), setup.at_mut(second)));
-    refused("itself", kernels.relu_backward(stream, setup.at(small), setup.at_mut(small)));
-    refused("half a word", kernels.relu_backward(stream, setup.at(odd), setup.at_mut(odd)));
-    refused("sums", kernels.sum_rows(stream, factor(2, 2), setup.at_mut(small)));
+    refused("overlap", kernels.enqueue(stream, Operation::Multiply(factor(2, 2), factor(2, 2), same)));
+    refused("strides", kernels.enqueue(stream, Operation::Multiply(far, factor(2, 2), product(4, 4))));
+    refused(
+        "no bias",
+        kernels.enqueue(stream, Operation::AddBias(nothing(), Activation::Relu, product(4, 4))),
+    );
+    refused("sizes", kernels.enqueue(stream, Operation::ReluBackward(setup.at(small), setup.at_mut(large))));
+    refused(
+        "a stream",
+        kernels.enqueue(&other, Operation::ReluBackward(setup.at(small), setup.at_mut(second))),
+    );
+    refused("itself", kernels.enqueue(stream, Operation::ReluBackward(setup.at(small), setup.at_mut(small))));
+    refused(
+        "half a word",
+        kernels.enqueue(stream, Operation::ReluBackward(setup.at(odd), setup.at_mut(odd))),
+    );
+    refused("sums", kernels.enqueue(stream, Operation::SumRows(factor(2, 2), setup.at_mut(small))));
     let classify = |labels, logits, tally| {
         let (logits, tally) = (setup.view_mut(4, 4, logits), setup.at_mut(tally));
-        kernels.softmax_cross_entropy(stream, setup.at(labels), 0.1, logits, tally)
+        kernels.enqueue(stream, Operation::Softmax(setup.at(labels), 0.1, logits, tally))
     };
     refused("a tally", classify(small, large, second));
     refused("rows", classify(small, pair, second));
@@ -345,7 +378,7 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl O
     let step = AdamStep { rate: 0.1, beta_1: 0.9, beta_2: 0.99, epsilon: 1e-3 };
     let adam = |values, first, last| {
         let written = [first, last].map(|place| setup.at_mut(place));
-        kernels.adam(stream, step, setup.at(small), setup.at_mut(values), written)
+        kernels.enqueue(stream, Operation::Adam(step, setup.at(small), setup.at_mut(values), written))
     };
     refused("values", adam(large, second, third));
     refused("moments", adam(second, third, third));
@@ -355,7 +388,8 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl O
     for (numbers, places) in [(24, 20), (20, 24), (8, 24), (0, 24)] {
         let from = Place { len: numbers, ..six };
         let to = Place { len: places, ..large };
-        let answer = oscillator.solve(stream, setup.at(from), 0.1, 3, setup.at_mut(to));
+        let answer =
+            setup.kernels.enqueue(stream, Operation::Solve(setup.at(from), 0.1, 3, setup.at_mut(to)));
         refused("states", answer);
     }
     device.synchronize(stream).expect("no fault");

@@ -1,7 +1,6 @@
 //! The kernels of `train` and `solve`: what a device must compute, and one implementation for each backend.
 //!
-//! [`Kernels`] and [`Oscillator`] are the interface for the commands. `operations` has the operations of a network,
-//! `view` is a matrix as kernels see it; `shapes` checks the sizes of operands once for all backends. `host` computes
+//! [`Kernels`] is the interface for the commands, and `operations` has what they compute; `view` is a matrix as kernels see it; `shapes` checks the sizes of operands once for all backends. `host` computes
 //! by closures; `launcher` makes a launch of each operation, which `cuda`, `opencl` and `wgpu` enqueue.
 
 #[cfg(feature = "cuda")]
@@ -29,8 +28,8 @@ pub(crate) use cuda::CudaKernels;
 pub(crate) use host::HostKernels;
 #[cfg(feature = "opencl")]
 pub(crate) use opencl::OpenClKernels;
-pub(crate) use operations::{Activation, AdamStep, Kernels};
-pub(crate) use oscillator::{Oscillator, State};
+pub(crate) use operations::{Activation, AdamStep, Kernels, Operation};
+pub(crate) use oscillator::State;
 pub(crate) use view::{View, ViewMut};
 #[cfg(feature = "wgpu")]
 pub(crate) use wgpu::WgpuKernels;

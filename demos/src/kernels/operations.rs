@@ -1,4 +1,4 @@
-//! The operations that the network of `train` computes on a device.
+//! The operations that `train` and `solve` compute on a device.
 
 use super::{View, ViewMut};
 use vrampool::{Backend, BackendError, Region, RegionMut};
@@ -33,67 +33,34 @@ pub(crate) struct AdamStep {
     pub(crate) epsilon: f32,
 }
 
-/// The kernels of a backend. Each enqueues its work on `stream` and returns; all numbers are 32-bit floats,
-/// but labels are `u32`. An output that a kernel only writes may hold anything before, NaN included: its
-/// memory is recycled. Sums are made in one order, so that a run repeats to the bit. Operands whose sizes do
-/// not fit each other, regions of another stream and written regions that overlap others are
-/// [`BackendError::InvalidArgument`].
-pub(crate) trait Kernels<B: Backend> {
-    /// `product` = `left` · `right`. Either factor may be transposed.
-    fn multiply(
-        &self,
-        stream: &B::Stream,
-        left: View<'_, B::Memory>,
-        right: View<'_, B::Memory>,
-        product: ViewMut<'_, B::Memory>,
-    ) -> Result<(), BackendError>;
+/// An operation and its operands: those that it reads, its numbers, and those that it writes. All numbers are 32-bit floats,
+/// but labels are `u32`. An output that is only written may hold anything before, NaN included: its memory is recycled.
+#[derive(Debug)]
+pub(crate) enum Operation<'a, M> {
+    /// The third = the first · the second. Either factor may be transposed.
+    Multiply(View<'a, M>, View<'a, M>, ViewMut<'a, M>),
+    /// Adds a bias to each row of the values and applies the activation, in place.
+    AddBias(Region<'a, M>, Activation, ViewMut<'a, M>),
+    /// Turns the gradient of ReLU's outputs, the first, into that of its inputs, in place: 0 where the output is 0.
+    ReluBackward(Region<'a, M>, RegionMut<'a, M>),
+    /// The second = the sum of the rows of the first, which are not transposed.
+    SumRows(View<'a, M>, RegionMut<'a, M>),
+    /// Cross-entropy of the softmax of each row of the logits against its label, of whose certainty the share that the number
+    /// says is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of the mean loss over the
+    /// rows; the sum of the losses is added to the first of the tally, and to the second the number of rows whose largest
+    /// logit is the label's. A label that is no column counts as the last column.
+    Softmax(Region<'a, M>, f32, ViewMut<'a, M>, RegionMut<'a, M>),
+    /// One step of Adam: updates both moments, and moves the values against the gradient, the first.
+    Adam(AdamStep, Region<'a, M>, RegionMut<'a, M>, [RegionMut<'a, M>; 2]),
+    /// Van der Pol's oscillators. The parameters are three rows of as many floats as there are oscillators: mu, and the
+    /// position and the speed at first. Each row of the states is the position after so many more steps of a length.
+    Solve(Region<'a, M>, f32, u32, RegionMut<'a, M>),
+}
 
-    /// Adds `bias` to each row of `values` and applies `activation`, in place.
-    fn add_bias(
-        &self,
-        stream: &B::Stream,
-        bias: Region<'_, B::Memory>,
-        activation: Activation,
-        values: ViewMut<'_, B::Memory>,
-    ) -> Result<(), BackendError>;
-
-    /// Turns the gradient of ReLU's `outputs` into that of its inputs, in place: 0 where the output is 0.
-    fn relu_backward(
-        &self,
-        stream: &B::Stream,
-        outputs: Region<'_, B::Memory>,
-        gradient: RegionMut<'_, B::Memory>,
-    ) -> Result<(), BackendError>;
-
-    /// `sums` = the sum of the rows of `values`, which are not transposed.
-    fn sum_rows(
-        &self,
-        stream: &B::Stream,
-        values: View<'_, B::Memory>,
-        sums: RegionMut<'_, B::Memory>,
-    ) -> Result<(), BackendError>;
-
-    /// Cross-entropy of the softmax of each row of `logits` against its label, of whose certainty the share
-    /// `smoothing` is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of
-    /// the mean loss over the rows; the sum of the losses is added to `tally[0]`, and to `tally[1]` the
-    /// number of rows whose largest logit is the label's. A label that is no column counts as the last
-    /// column.
-    fn softmax_cross_entropy(
-        &self,
-        stream: &B::Stream,
-        labels: Region<'_, B::Memory>,
-        smoothing: f32,
-        logits: ViewMut<'_, B::Memory>,
-        tally: RegionMut<'_, B::Memory>,
-    ) -> Result<(), BackendError>;
-
-    /// One step of Adam: updates both moments, and moves `values` against the gradient.
-    fn adam(
-        &self,
-        stream: &B::Stream,
-        step: AdamStep,
-        gradient: Region<'_, B::Memory>,
-        values: RegionMut<'_, B::Memory>,
-        moments: [RegionMut<'_, B::Memory>; 2],
-    ) -> Result<(), BackendError>;
+/// The kernels of a backend.
+pub(crate) trait Kernels<B: Backend>: Sync {
+    /// Enqueues an operation on `stream`. Sums are made in one order, so that a run repeats to the bit. Operands whose sizes
+    /// do not fit each other, regions of another stream and written regions that overlap others are
+    /// [`BackendError::InvalidArgument`].
+    fn enqueue(&self, stream: &B::Stream, operation: Operation<'_, B::Memory>) -> Result<(), BackendError>;
 }

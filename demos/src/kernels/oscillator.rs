@@ -1,23 +1,6 @@
 //! Van der Pol's oscillator, x'' = mu (1 - x²) x' - x, by the classical method of Runge and Kutta: what is
 //! solved, on every backend.
 
-use vrampool::{Backend, BackendError, Region, RegionMut};
-
-/// The operations that a backend must compute.
-pub(crate) trait Oscillator<B: Backend>: Sync {
-    /// `parameters` are three rows of as many floats as there are oscillators: mu, and the position and the
-    /// speed at first. Each row of `states` is the position after `steps` more steps. States that are not
-    /// whole rows are [`BackendError::InvalidArgument`].
-    fn solve(
-        &self,
-        stream: &B::Stream,
-        parameters: Region<'_, B::Memory>,
-        step: f32,
-        steps: u32,
-        states: RegionMut<'_, B::Memory>,
-    ) -> Result<(), BackendError>;
-}
-
 /// One oscillator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {

@@ -8,7 +8,7 @@ mod report;
 mod sweep;
 
 use crate::device::{self, Device};
-use crate::kernels::Oscillator;
+use crate::kernels::{Kernels, Operation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Comparison, Report};
@@ -144,7 +144,7 @@ fn share_bytes(text: &str) -> Result<u64, String> {
 fn solve<B: Backend>(
     arguments: &Arguments,
     device: &B,
-    oscillator: &impl Oscillator<B>,
+    kernels: &impl Kernels<B>,
     is_stopped: IsStopped<'_>,
 ) -> Result<Solved, Box<dyn Error>> {
     // Before all of it is solved.
@@ -169,7 +169,7 @@ fn solve<B: Backend>(
     let runs = [(1, true), (1, true), (1, false)].into_iter().take(singles).chain([(streams, false)]);
     let mut done = Vec::new();
     for (streams, is_timed) in runs.chain(plot.is_some().then_some((streams, true))) {
-        done.push(batch.run(oscillator, streams, is_timed)?);
+        done.push(batch.run(kernels, streams, is_timed)?);
         if is_stopped() {
             break;
         }
@@ -246,7 +246,7 @@ impl<'a, B: Backend> Batch<'a, B> {
     /// Solves all of it, on so many streams; once it is stopped, only the chunks that have begun.
     fn run(
         &mut self,
-        oscillator: &impl Oscillator<B>,
+        kernels: &impl Kernels<B>,
         streams: usize,
         is_timed: bool,
     ) -> Result<RunReport, Box<dyn Error>> {
@@ -270,7 +270,7 @@ impl<'a, B: Backend> Batch<'a, B> {
                 return Err(BackendError::unsupported("solving after an interrupt").into());
             }
             let (from, to) = (chunk.region(parameters)?, chunk.region_mut(states)?);
-            Ok(oscillator.solve(stream, from, sweep.step, sweep.steps, to)?)
+            Ok(kernels.enqueue(stream, Operation::Solve(from, sweep.step, sweep.steps, to))?)
         });
         bar.finish_and_clear();
         match report {

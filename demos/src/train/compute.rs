@@ -1,7 +1,7 @@
 //! Work on one stream: results come from the pool, kernels are enqueued, nothing waits.
 
 use super::matrix::Matrix;
-use crate::kernels::{Activation, AdamStep, Kernels, View};
+use crate::kernels::{Activation, AdamStep, Kernels, Operation, View};
 use vrampool::{Backend, Buffer, Error, Pool};
 
 /// A pool, a stream to work on, and a backend's kernels.
@@ -49,14 +49,18 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
         right: View<'_, B::Memory>,
     ) -> Result<Matrix<B>, Error> {
         let mut product = Matrix::new(&self.pool, left.rows, right.columns, &self.stream)?;
-        self.kernels.multiply(&self.stream, left, right, product.view_mut(&self.stream)?)?;
+        self.kernels
+            .enqueue(&self.stream, Operation::Multiply(left, right, product.view_mut(&self.stream)?))?;
         Ok(product)
     }
 
     /// A new vector: the sum of the rows of `values`.
     pub(crate) fn sum_rows(&self, values: &Matrix<B>) -> Result<Matrix<B>, Error> {
         let mut sums = Matrix::new(&self.pool, 1, values.columns(), &self.stream)?;
-        self.kernels.sum_rows(&self.stream, self.view(values)?, sums.view_mut(&self.stream)?.region)?;
+        self.kernels.enqueue(
+            &self.stream,
+            Operation::SumRows(self.view(values)?, sums.view_mut(&self.stream)?.region),
+        )?;
         Ok(sums)
     }
 
@@ -68,13 +72,17 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
         values: &mut Matrix<B>,
     ) -> Result<(), Error> {
         let values = values.view_mut(&self.stream)?;
-        Ok(self.kernels.add_bias(&self.stream, self.view(bias)?.region, activation, values)?)
+        Ok(self
+            .kernels
+            .enqueue(&self.stream, Operation::AddBias(self.view(bias)?.region, activation, values))?)
     }
 
     /// In place.
     pub(crate) fn relu_backward(&self, outputs: &Matrix<B>, gradient: &mut Matrix<B>) -> Result<(), Error> {
         let gradient = gradient.view_mut(&self.stream)?.region;
-        Ok(self.kernels.relu_backward(&self.stream, self.view(outputs)?.region, gradient)?)
+        Ok(self
+            .kernels
+            .enqueue(&self.stream, Operation::ReluBackward(self.view(outputs)?.region, gradient))?)
     }
 
     /// Makes the logits the gradient of the mean loss, and adds the batch's loss and correct answers to
@@ -89,7 +97,7 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
         let sums = sums.view_mut(&self.stream)?.region;
         let labels = labels.on(&self.stream)?;
         let values = logits.view_mut(&self.stream)?;
-        self.kernels.softmax_cross_entropy(&self.stream, labels, smoothing, values, sums)?;
+        self.kernels.enqueue(&self.stream, Operation::Softmax(labels, smoothing, values, sums))?;
         Ok(logits)
     }
 
@@ -103,6 +111,8 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
     ) -> Result<(), Error> {
         let moments = [first.view_mut(&self.stream)?.region, second.view_mut(&self.stream)?.region];
         let values = values.view_mut(&self.stream)?.region;
-        Ok(self.kernels.adam(&self.stream, step, self.view(gradient)?.region, values, moments)?)
+        Ok(self
+            .kernels
+            .enqueue(&self.stream, Operation::Adam(step, self.view(gradient)?.region, values, moments))?)
     }
 }

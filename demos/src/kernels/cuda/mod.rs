@@ -1,6 +1,6 @@
 //! The kernels on NVIDIA GPUs: PTX that the driver compiles when it is loaded, so that no toolkit is needed.
 
-use super::launcher::{Argument, KERNELS, Launcher, MOST_GROUPS, Operation, Work};
+use super::launcher::{Argument, Function, KERNELS, Launcher, MOST_GROUPS, Work};
 use vrampool::BackendError;
 use vrampool::cuda::cudarc::driver::{CudaFunction, DriverError, LaunchConfig, PushKernelArg};
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, CudaView, CudaViewMut};
@@ -42,7 +42,7 @@ impl Launcher<CudaDevice> for CudaKernels {
 
     unsafe fn launch(
         &self,
-        kernel: Operation,
+        kernel: Function,
         stream: &CudaStream,
         arguments: Vec<Argument<'_, CudaMemory>>,
         work: Work,

@@ -1,6 +1,6 @@
 //! The kernels on OpenCL devices, compiled by the driver when they are loaded.
 
-use super::launcher::{Argument, KERNELS, Launcher, MOST_GROUPS, Operation, Work};
+use super::launcher::{Argument, Function, KERNELS, Launcher, MOST_GROUPS, Work};
 use std::ffi::CString;
 use vrampool::backend::DeviceKind;
 use vrampool::opencl::opencl_sys::{
@@ -69,7 +69,7 @@ impl Launcher<OpenClDevice> for OpenClKernels {
 
     unsafe fn launch(
         &self,
-        kernel: Operation,
+        kernel: Function,
         stream: &OpenClStream,
         arguments: Vec<Argument<'_, OpenClMemory>>,
         work: Work,

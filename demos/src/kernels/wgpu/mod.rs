@@ -1,6 +1,6 @@
 //! The kernels on GPUs through wgpu, in WGSL. Regions that a kernel reads come before those that it writes.
 
-use super::launcher::{Argument, KERNELS, Launcher, MOST_GROUPS, Operation, Work};
+use super::launcher::{Argument, Function, KERNELS, Launcher, MOST_GROUPS, Work};
 use vrampool::BackendError;
 use vrampool::wgpu::{Kernel, Program, WgpuDevice, WgpuMemory, WgpuStream};
 
@@ -32,7 +32,7 @@ impl Launcher<WgpuDevice> for WgpuKernels {
 
     unsafe fn launch(
         &self,
-        kernel: Operation,
+        kernel: Function,
         stream: &WgpuStream,
         arguments: Vec<Argument<'_, WgpuMemory>>,
         work: Work,
