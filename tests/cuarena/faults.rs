@@ -1,14 +1,13 @@
 //! cuArena's weak points, W1 to W15: each test fails on the behaviour in its comment. Tests elsewhere fail on these:
 //!
-//! * W1, a free block beside the untouched end does not merge with it: `regions::dynamic_bins`,
-//!   `any_history_agrees_with_the_twin`.
+//! * W1, a free block beside the untouched end does not merge with it: `any_history_agrees_with_the_twin`.
 //! * W2, copies overlap themselves: `untested::moves_that_overlap_themselves_keep_the_data`.
 //! * W3 and W5, memory is reused before pending work on it: each case of `order`.
 //! * W4, failed copies and panics of callbacks lose blocks: `untested::failed_calls`, `untested::callbacks`.
 //! * W6, sizes overflow: `untested::sizes_that_overflow_are_errors`.
 //! * W7, a failed resize spoils the books: `untested::arena_resize::a_failure_leaves_it_as_it_was`.
 //! * W10, pageable memory is not aligned: `kinds::every_kind_is_aligned_as_it_says`.
-//! * W11, stable blocks move: `regions::stable`, `regions::mixed`, `untested::limits`.
+//! * W11, stable blocks move: `regions`, `untested::limits`.
 //! * W13, managed memory is freed by a wrong call: `kinds`.
 //! * W15, stale frees free new owners: `untested::stale_buffers_get_errors_and_free_nothing`.
 

@@ -1,5 +1,5 @@
-//! cuArena's 53 tests against the host backend, cases for what they leave out, and one for each of its weak
-//! points.
+//! cuArena's tests against the host backend, as far as no other test has their promises, cases for what they leave out,
+//! and one for each of its weak points.
 //!
 //! The tests are written anew; names and sizes are from `tests/test.cu` of <https://github.com/muhos/cuArena>
 //! (MIT, © 2026 Muhammad Osama). Its GPU pool is an arena on a device that passes for a discrete one, in the
