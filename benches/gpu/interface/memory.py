@@ -364,6 +364,8 @@ def _reserved_for_shapes(shapes: list[int]) -> int:
     """Bytes that a private pool reserves for a graph of each shape, in MiB of each of its temporaries."""
     pool = torch.cuda.graph_pool_handle()
     x, out = (torch.ones(max(shapes) * MIB // 4, device="cuda") for _ in range(2))
+    # What an earlier pool held.
+    torch.cuda.empty_cache()
     before, graphs = torch.cuda.memory_reserved(), []
     for shape in shapes:
         n = shape * MIB // 4

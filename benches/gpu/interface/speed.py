@@ -25,6 +25,8 @@ import empty_pairs
 #: Each with its steps.
 PROGRAMS = {"generate": 9, "beams": 9, "rollout": 9, "serve_decode": 17, "moe": 25, "train_gpt2": 25}
 ALLOCATORS = ["native", "vrampool"]
+#: Steps before those that are timed.
+WARMUP = 3
 SIZES = [512, 1 << 20, 8 << 20]
 
 
@@ -39,7 +41,12 @@ def main() -> int:
         rows.append({"name": name, **{key: value for key, value in row.items() if key != "pool"}})
         if row["allocator"] == "vrampool":
             processor = row.get("processor_ratio")
-            lines.append(f"{name:32} wall {row['ratio']:6.3f}   processor {'     -' if processor is None else f'{processor:6.3f}'}")
+            pool = row.get("pool")
+            requests = pool and sum(pool[f"served_by_{by}"] for by in ("bucket", "arena", "driver")) / (WARMUP + row["steps"])
+            lines.append(
+                f"{name:32} wall {row['ratio']:6.3f}   processor {'     -' if processor is None else f'{processor:6.3f}'}"
+                + (f"   {row['median_ms']:8.2f} ms and {requests:6.0f} requests a step" if requests else "")
+            )
         (results / "speed.json").write_text(json.dumps(rows, indent=1))
 
     pairs = argparse.Namespace(allocators=ALLOCATORS, sizes=SIZES, rings=[0], written=[512, 4096], steps=15, quick=True)
@@ -52,7 +59,7 @@ def main() -> int:
             lines.append(f"{program:32} not run: no time is left")
             is_complete = False
             continue
-        given = argparse.Namespace(allocators=ALLOCATORS, quick=True, warmup=3, steps=steps, rounds=steps, profiled=0)
+        given = argparse.Namespace(allocators=ALLOCATORS, quick=True, warmup=WARMUP, steps=steps, rounds=steps, profiled=0)
         try:
             with (results / f"{program}.err").open("w") as errors:
                 for row in compare.compare(program, given, errors):

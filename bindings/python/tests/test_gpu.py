@@ -149,33 +149,6 @@ def test_a_graph_is_captured_after_a_warm_up(torch: None) -> None:
     """)
 
 
-def test_a_capture_gets_memory_that_it_freed_beside_another_stream(torch: None) -> None:
-    run("""
-        import vrampool.torch
-        vrampool.torch.install(size_classes="exact:2MiB", cached_class=0, limit="256MiB")
-        import torch
-        size, captured, other = 32 * MIB, torch.cuda.Stream(), torch.cuda.Stream()
-        byte = lambda count: torch.empty(count, dtype=torch.uint8, device="cuda")
-        with torch.cuda.stream(captured): mine = byte(size)
-        with torch.cuda.stream(other): theirs = byte(size)
-        # Little else is free, or can be had.
-        rest = byte(256 * MIB - vrampool.torch.memory_reserved() - 32 * MIB)
-        seen = torch.zeros((), dtype=torch.int64, device="cuda")
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=captured):
-            # Freed side by side, by the stream that is captured and by one that is not: neither can wait for the other.
-            del mine, theirs
-            both = byte(2 * size)
-            seen.copy_(both.fill_(3)[-1])
-        for _ in range(2):
-            graph.replay()
-            torch.cuda.synchronize()
-            assert int(seen) == 3
-            seen.zero_()
-    """)
-
-
 def test_pytorchs_pool_is_recorded(torch: None) -> None:
     run("""
         import vrampool.torch, vrampool.trace
