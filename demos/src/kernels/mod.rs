@@ -1,7 +1,8 @@
 //! The kernels of `train` and `solve`: what a device must compute, and one implementation for each backend.
 //!
-//! [`Kernels`] is the interface for the commands, and `operations` has what they compute; `view` is a matrix as kernels see it; `shapes` checks the sizes of operands once for all backends. `host` computes
-//! by closures; `launcher` makes a launch of each operation, which `cuda`, `opencl` and `wgpu` enqueue.
+//! [`Kernels`] is the interface for the commands, and `operations` has what they compute; `view` is a matrix as kernels
+//! see it; `shapes` checks the sizes of operands once for all backends. `host` computes by closures; `launcher` makes a
+//! launch of each operation, which `cuda`, `opencl` and `wgpu` enqueue.
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]

@@ -12,7 +12,6 @@ use crate::request::Role;
 use crate::state::{BrokerCore, Grant, Held};
 use crate::transfer::Mover;
 use parking_lot::Mutex;
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 use vrampool_backend::{Backend, Region, RegionMut};
@@ -28,6 +27,7 @@ pub(crate) struct StreamSlot<B: Backend> {
 }
 
 /// A part of a batch on the device, passed to the caller's work of a [run](crate::Execution::run).
+#[derive(Debug)]
 pub struct Chunk<'a, B: Backend> {
     pub(crate) index: u64,
     pub(crate) range: Range<u64>,
@@ -100,16 +100,6 @@ impl<'a, B: Backend> Chunk<'a, B> {
 pub(crate) fn unknown(array: ArrayId) -> BrokerError {
     let reason = "it is none of the plan's: commit after it is queued, and use what was queued last".into();
     BrokerError::Request { label: format!("number {}", array.0), reason }
-}
-
-impl<B: Backend> fmt::Debug for Chunk<'_, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chunk")
-            .field("index", &self.index)
-            .field("range", &self.range)
-            .field("stream", &self.slot)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The caller's work on one chunk.

@@ -68,13 +68,13 @@ pub enum ShareError {
 #[derive(Debug)]
 pub(crate) struct Shares {
     total: u64,
-    fixed: BTreeMap<ClientId, f64>,
-    automatic: Vec<ClientId>,
+    /// As fractions of the device; 0 means automatic.
+    shares: BTreeMap<ClientId, f64>,
 }
 
 impl Shares {
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, fixed: BTreeMap::new(), automatic: Vec::new() }
+        Self { total, shares: BTreeMap::new() }
     }
 
     /// Sets the share of `client`; an error has no effect. Returns the sum of fixed shares if they leave less
@@ -85,9 +85,9 @@ impl Shares {
         if !(0.0..=1.0).contains(&fraction) || share == Share::Bytes(0) {
             return Err(ShareError::OutOfRange { share: fraction });
         }
-        let others: f64 = self.fixed.iter().filter(|&(&id, _)| id != client).map(|(_, share)| share).sum();
-        let other_automatic = self.automatic.iter().any(|&id| id != client);
-        let sum = others + fraction;
+        let others = || self.shares.iter().filter(|&(&id, _)| id != client).map(|(_, &share)| share);
+        let other_automatic = others().any(|share| share == 0.0);
+        let sum = others().sum::<f64>() + fraction;
         let is_automatic = fraction == 0.0;
         if sum > 1.0 + SLACK {
             return Err(ShareError::ExceedsTotal { sum });
@@ -98,22 +98,13 @@ impl Shares {
         if leaves_too_little && (is_automatic || other_automatic) {
             return Err(ShareError::BelowFloor { sum });
         }
-        self.remove(client);
-        if is_automatic {
-            self.automatic.push(client);
-        } else {
-            self.fixed.insert(client, fraction);
-        }
+        self.shares.insert(client, fraction);
         Ok((leaves_too_little && !is_automatic).then_some(sum))
     }
 
     /// Whether `client` has exactly this share.
     pub(crate) fn has(&self, client: ClientId, share: Share) -> bool {
-        let fraction = self.fraction(share);
-        match self.fixed.get(&client) {
-            Some(&fixed) => fixed == fraction,
-            None => fraction == 0.0 && share != Share::Bytes(0) && self.automatic.contains(&client),
-        }
+        self.shares.get(&client) == Some(&self.fraction(share)) && share != Share::Bytes(0)
     }
 
     /// Returns a share as a fraction of the device; 0 means automatic.
@@ -126,12 +117,11 @@ impl Shares {
     }
 
     pub(crate) fn remove(&mut self, client: ClientId) {
-        self.fixed.remove(&client);
-        self.automatic.retain(|&id| id != client);
+        self.shares.remove(&client);
     }
 
     pub(crate) fn fixed_sum(&self) -> f64 {
-        self.fixed.values().sum()
+        self.shares.values().sum()
     }
 
     pub(crate) fn automatic_sum(&self) -> f64 {
@@ -140,10 +130,12 @@ impl Shares {
 
     /// Returns the part of the device that `client` may hold; 0 without a share.
     pub(crate) fn proportion(&self, client: ClientId) -> f64 {
-        match self.fixed.get(&client) {
-            Some(&share) => share,
-            None if self.automatic.contains(&client) => self.automatic_sum() / self.automatic.len() as f64,
-            None => 0.0,
+        match self.shares.get(&client) {
+            Some(0.0) => {
+                let automatic = self.shares.values().filter(|share| **share == 0.0);
+                self.automatic_sum() / automatic.count() as f64
+            }
+            share => share.copied().unwrap_or(0.0),
         }
     }
 
@@ -262,7 +254,7 @@ mod tests {
         ] {
             assert!(matches!(shares.set(id(1), share), Err(ShareError::OutOfRange { .. })), "{share:?}");
         }
-        assert!(shares.fixed.is_empty() && shares.automatic.is_empty());
+        assert!(shares.shares.is_empty());
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::host_array::zero;
 use crate::staging::{Answer, PinnedBlock, Staging};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use vrampool_backend::spi::wait_out;
 use vrampool_backend::{Backend, Region, RegionMut};
 
@@ -83,13 +82,7 @@ impl<'a, B: Backend> Mover<'a, B> {
                 self.device.copy(self.stream, source, target)?;
                 Ok(self.device.record(self.stream)?)
             });
-            match copied {
-                Ok(event) => self.staging.park(block, Some(Arc::new(event))),
-                Err(error) => {
-                    self.staging.drop_block(block);
-                    return Err(error);
-                }
-            }
+            self.staging.finish(block, copied)?;
             self.has_parked = true;
         }
         Ok(())

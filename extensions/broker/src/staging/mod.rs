@@ -221,6 +221,25 @@ impl<B: Backend> Staging<B> {
         self.returned.notify_all();
     }
 
+    /// Puts back a block after the event of its copy. A copy that failed may still use it, so it is dropped.
+    pub(crate) fn finish<E>(
+        &self,
+        block: PinnedBlock<B>,
+        copied: Result<B::Event, E>,
+    ) -> Result<Arc<B::Event>, E> {
+        match copied {
+            Ok(event) => {
+                let event = Arc::new(event);
+                self.park(block, Some(Arc::clone(&event)));
+                Ok(event)
+            }
+            Err(error) => {
+                self.drop_block(block);
+                Err(error)
+            }
+        }
+    }
+
     /// Drops a block that may still be in use, which is safe.
     pub(crate) fn drop_block(&self, block: PinnedBlock<B>) {
         let size = block.memory.len();

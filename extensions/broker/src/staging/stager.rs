@@ -1,6 +1,6 @@
 //! Uploads through pinned blocks, which do not block the host while work on the stream is pending.
 
-use super::{Answer, BlockBounds, DEFAULT_BYTES, PinnedBlock, Staging, pinned_bytes_from_environment};
+use super::{Answer, BlockBounds, DEFAULT_BYTES, Staging, pinned_bytes_from_environment};
 use std::sync::Arc;
 use vrampool::Error;
 use vrampool_backend::spi::Ledger;
@@ -117,7 +117,12 @@ impl<B: Backend> Stager<B> {
             // The driver may now grant a block that it refused before.
             self.staging.blocks().is_refused = false;
             if let Answer::Block(slot) = self.staging.try_block(bytes)? {
-                return self.stage(slot, stream, source, destination).map(Upload::Staged);
+                let written = self.device.write_mapped(&slot.memory, 0, source);
+                let copied = written
+                    .and_then(|()| Region::new(&slot.memory, 0, bytes, stream))
+                    .and_then(|from| self.device.copy(stream, from, destination))
+                    .and_then(|()| self.device.record(stream));
+                return Ok(Upload::Staged(self.staging.finish(slot, copied)?));
             }
         }
         self.device.upload(stream, source, destination)?;
@@ -135,38 +140,5 @@ impl<B: Backend> Stager<B> {
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim(&self) -> u64 {
         if fork::is_child() { 0 } else { self.staging.trim() }
-    }
-
-    fn stage(
-        &self,
-        slot: PinnedBlock<B>,
-        stream: &B::Stream,
-        source: &[u8],
-        destination: RegionMut<'_, B::Memory>,
-    ) -> Result<Arc<B::Event>, Error> {
-        match self.copy_through(&slot.memory, stream, source, destination) {
-            Ok(event) => {
-                let copied = Arc::new(event);
-                self.staging.park(slot, Some(Arc::clone(&copied)));
-                Ok(copied)
-            }
-            Err(error) => {
-                // A copy may still read the slot, so it is not reused. Dropping it is safe.
-                self.staging.drop_block(slot);
-                Err(error)
-            }
-        }
-    }
-
-    fn copy_through(
-        &self,
-        memory: &B::Memory,
-        stream: &B::Stream,
-        source: &[u8],
-        destination: RegionMut<'_, B::Memory>,
-    ) -> Result<B::Event, Error> {
-        self.device.write_mapped(memory, 0, source)?;
-        self.device.copy(stream, Region::new(memory, 0, source.len() as u64, stream)?, destination)?;
-        Ok(self.device.record(stream)?)
     }
 }

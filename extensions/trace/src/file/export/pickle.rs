@@ -8,7 +8,7 @@ use std::io::{self, Write};
 pub(super) struct Pickler<W> {
     out: W,
     /// Text that was written, and its place in the memo.
-    texts: HashMap<&'static str, u32>,
+    texts: HashMap<&'static str, u8>,
 }
 
 impl<W: Write> Pickler<W> {
@@ -47,19 +47,15 @@ impl<W: Write> Pickler<W> {
     }
 
     pub(super) fn text(&mut self, text: &'static str) -> io::Result<()> {
-        let next = self.texts.len() as u32;
+        // Fewer than 256.
+        let next = self.texts.len() as u8;
         if let Some(place) = self.texts.get(text) {
-            return match u8::try_from(*place) {
-                Ok(place) => self.out.write_all(&[b'h', place]),
-                Err(_) => self.out.write_all(&[&b"j"[..], &place.to_le_bytes()].concat()),
-            };
+            return self.out.write_all(&[b'h', *place]);
         }
         self.texts.insert(text, next);
-        self.out.write_all(&[&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat())?;
-        match u8::try_from(next) {
-            Ok(place) => self.out.write_all(&[b'q', place]),
-            Err(_) => self.out.write_all(&[&b"r"[..], &next.to_le_bytes()].concat()),
-        }
+        self.out.write_all(
+            &[&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes(), &[b'q', next]].concat(),
+        )
     }
 
     /// A whole number.
