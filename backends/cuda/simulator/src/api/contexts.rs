@@ -4,7 +4,7 @@ use crate::boundary::{exports, put, put_optional};
 use crate::code::{Answer, Code};
 use crate::world::World;
 use crate::world::contexts;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
 /// Flags of contexts: how the host waits, and others that have no effect here.
 const FLAGS: c_uint = 0xff;
@@ -78,10 +78,6 @@ exports! {
         put(to, create(&mut call.world(), device)?)
     }
 
-    fn cuCtxCreate_v4(to: *mut usize, parameters: *const c_void, flags: c_uint, device: c_int) |call| {
-        put(to, create(&mut call.world(), device)?)
-    }
-
     fn cuCtxDestroy_v2(handle: usize) |call| {
         if handle == 0 {
             return Err(Code::INVALID_VALUE);
@@ -132,17 +128,6 @@ exports! {
         let context = world.current_or_lost()?;
         let device = world.device_of(context);
         put(to, device as c_int)
-    }
-
-    fn cuCtxGetFlags(to: *mut c_uint) |call| {
-        call.world().current()?;
-        put(to, 0)
-    }
-
-    fn cuCtxGetApiVersion(handle: usize, to: *mut c_uint) |call| {
-        let mut world = call.world();
-        let _ = if handle == 0 { world.current()? } else { world.context_of(handle)? };
-        put(to, 3020)
     }
 
     fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) |call| {

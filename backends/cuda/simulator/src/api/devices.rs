@@ -81,17 +81,6 @@ exports! {
         let answer = world.are_peers(device, peer);
         put(can, c_int::from(answer))
     }
-
-    fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, device: c_int, peer: c_int) |call| {
-        let mut world = call.world();
-        world.device(device)?;
-        world.device(peer)?;
-        if device == peer || !(1..=4).contains(&attribute) {
-            return Err(if device == peer { Code::INVALID_DEVICE } else { Code::INVALID_VALUE });
-        }
-        let answer = world.are_peers(device, peer);
-        put(value, c_int::from(answer))
-    }
 }
 
 impl World {

@@ -79,20 +79,6 @@ exports! {
         put(to, std::ptr::with_exposed_provenance_mut(address as usize))
     }
 
-    fn cuMemAllocHost_v2(to: *mut *mut c_void, bytes: usize) |call| {
-        let mut world = call.world();
-        let context = world.current()?;
-        if to.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        world.check_unsafe_call()?;
-        let address = world.allocate(context, bytes as u64, Source::Pinned)?;
-        if let Some(Area::Allocation(allocation)) = world.memory.areas.get_mut(&address) {
-            allocation.flags = MAPPED_HOST;
-        }
-        put(to, std::ptr::with_exposed_provenance_mut(address as usize))
-    }
-
     fn cuMemHostGetFlags(to: *mut c_uint, start: *mut c_void) |call| {
         let world = call.world();
         match world.memory.area(start.expose_provenance() as u64) {

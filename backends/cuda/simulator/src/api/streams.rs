@@ -194,27 +194,6 @@ exports! {
         put_optional(count, 0);
         Ok(())
     }
-
-    fn cuStreamGetCaptureInfo_v3(
-        handle: usize,
-        status: *mut c_int,
-        id: *mut c_ulonglong,
-        graph: *mut usize,
-        dependencies: *mut *const usize,
-        edges: *mut *const c_void,
-        count: *mut usize,
-    ) |call| {
-        let mut world = call.world();
-        let stream = world.stream_of(handle)?;
-        let (answer, number) = world.capture_status(stream)?;
-        put(status, answer)?;
-        put_optional(id, number);
-        put_optional(graph, world.graph_of_capture(number));
-        put_optional(dependencies, std::ptr::null());
-        put_optional(edges, std::ptr::null());
-        put_optional(count, 0);
-        Ok(())
-    }
 }
 
 fn create(world: &mut World, to: *mut usize, flags: c_uint, priority: c_int) -> crate::code::Answer {

@@ -7,7 +7,7 @@ use crate::objects::memory::Area;
 use crate::objects::work::Work;
 use crate::world::World;
 use parking_lot::MutexGuard;
-use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+use std::ffi::{c_uchar, c_uint, c_void};
 use std::sync::Arc;
 
 exports! {
@@ -35,14 +35,6 @@ exports! {
         copy(&mut world, to, from, bytes, stream)
     }
 
-    fn cuMemcpyPeerAsync(to: u64, to_context: usize, from: u64, from_context: usize, bytes: usize, stream: usize) |call| {
-        let mut world = call.world();
-        world.context_of(to_context)?;
-        world.context_of(from_context)?;
-        let stream = world.stream_of(stream)?;
-        copy(&mut world, to, from, bytes, stream)
-    }
-
     fn cuMemcpy(to: u64, from: u64, bytes: usize) |call| {
         at_once(call.world(), to, from, bytes)
     }
@@ -55,32 +47,10 @@ exports! {
         at_once(call.world(), to.expose_provenance() as u64, from, bytes)
     }
 
-    fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) |call| {
-        at_once(call.world(), to, from, bytes)
-    }
-
     fn cuMemsetD8Async(address: u64, value: c_uchar, count: usize, stream: usize) |call| {
         let mut world = call.world();
         let stream = world.stream_of(stream)?;
         fill(&mut world, address, vec![value], count, stream)
-    }
-
-    fn cuMemsetD16Async(address: u64, value: c_ushort, count: usize, stream: usize) |call| {
-        let mut world = call.world();
-        let stream = world.stream_of(stream)?;
-        fill(&mut world, address, value.to_le_bytes().to_vec(), count, stream)
-    }
-
-    fn cuMemsetD32Async(address: u64, value: c_uint, count: usize, stream: usize) |call| {
-        let mut world = call.world();
-        let stream = world.stream_of(stream)?;
-        fill(&mut world, address, value.to_le_bytes().to_vec(), count, stream)
-    }
-
-    fn cuMemsetD16_v2(address: u64, value: c_ushort, count: usize) |call| {
-        let mut world = call.world();
-        let stream = world.stream_of(0)?;
-        fill(&mut world, address, value.to_le_bytes().to_vec(), count, stream)
     }
 
     fn cuMemsetD32_v2(address: u64, value: c_uint, count: usize) |call| {
