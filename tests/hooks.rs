@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use vrampool::backend::spi::Occasion::{self, Allocation, Free, Request};
 use vrampool::hooks::{Hook, HookEvent, Outcome};
-use vrampool::host::{Call, HostDevice};
+use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Error, Placement, Pool, SizeClasses, Source};
 
 const KIB: u64 = 1024;
@@ -123,8 +123,10 @@ const ONE_MISS: [(Occasion, Outcome); 6] = [
     (Free, Outcome::Done),
 ];
 
-fn device() -> HostDevice {
-    HostDevice::builder().memory_limit(64 << 20).build()
+fn device_and_stream() -> (HostDevice, HostStream) {
+    let device = HostDevice::builder().memory_limit(64 << 20).build();
+    let stream = device.create_stream().expect("a stream");
+    (device, stream)
 }
 
 /// Each before has its after, on its thread, an allocation's within its request's; each id that was served is
@@ -172,7 +174,7 @@ fn check_pairs(noted: &[Noted]) -> [usize; 3] {
 fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
     for &source in Source::ALL {
         for classes in [SizeClasses::Fixed, SizeClasses::GEOMETRIC, SizeClasses::Exact(512)] {
-            let device = device();
+            let (device, _) = device_and_stream();
             let recorder = Recorder::new("recorder");
             let builder = Pool::builder(&device).source(source).size_classes(classes.clone()).limit(3 << 20);
             let pool = builder.max_buffers_per_bucket(3).hook(Arc::clone(&recorder)).build().expect("a pool");
@@ -228,8 +230,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
 
 #[test]
 fn hooks_get_the_caller_of_every_kind_of_request() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let recorder = Recorder::new("recorder");
     let pool = Pool::builder(&device).hook(Arc::clone(&recorder)).build().expect("a pool");
     let graph = pool.child("graph").private(true).build().expect("a pool");
@@ -254,8 +255,7 @@ fn hooks_get_the_caller_of_every_kind_of_request() {
 
 #[test]
 fn hooks_are_called_in_the_order_given_and_have_names_of_their_own() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let order = Arc::new(Mutex::new(Vec::new()));
     let hook = |name: &'static str| {
         let order = Arc::clone(&order);
@@ -274,8 +274,7 @@ fn hooks_are_called_in_the_order_given_and_have_names_of_their_own() {
 
 #[test]
 fn a_hook_that_panics_changes_nothing_and_others_are_called() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     for at in ONE_MISS {
         let panicking = Recorder::acting("panicking", move |occasion, outcome| {
             assert_ne!((occasion, outcome), at, "as it is meant to");
@@ -301,8 +300,7 @@ fn a_hook_that_panics_changes_nothing_and_others_are_called() {
 
 #[test]
 fn no_hook_is_called_for_requests_of_a_hook() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pools: Arc<Mutex<Vec<Pool<HostDevice>>>> = Arc::default();
     let kept: Arc<Mutex<Vec<Buffer<HostDevice>>>> = Arc::default();
     let (used, keep) = (Arc::clone(&pools), Arc::clone(&kept));
@@ -331,8 +329,7 @@ fn no_hook_is_called_for_requests_of_a_hook() {
 /// A thread's idle buffers are not available to other threads, with and without hooks.
 #[test]
 fn threads_keep_buffers_with_hooks_too() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     for classes in [SizeClasses::Fixed, SizeClasses::Exact(512)] {
         let plain = Pool::builder(&device).size_classes(classes.clone());
         let misses = [plain.clone(), plain.clone().hook(Recorder::new("recorder")), plain.magazine_bytes(0)]

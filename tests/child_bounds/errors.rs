@@ -1,6 +1,6 @@
 //! Refused bounds and requests of children, and what they leave.
 
-use crate::{Device, KIB, device};
+use crate::{Device, KIB, device_and_stream};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use vrampool::errors::{Cause, Owner};
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostStream;
-use vrampool::{Backend, Error, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool::{Error, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::has_virtual_memory;
 
 fn scene(set: impl Fn(PoolBuilder<Device>) -> PoolBuilder<Device>) -> (Pool<Device>, HostStream) {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     (set(Pool::builder(&device)).build().expect("a pool"), stream)
 }
 

@@ -1,14 +1,13 @@
 //! A limit releases no memory that a graph may use.
 
-use crate::{KIB, device};
+use crate::{KIB, device_and_stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool::errors::{Cause, Owner};
-use vrampool::{Backend, Error, Pool};
+use vrampool::{Error, Pool};
 
 #[test]
 fn idle_memory_of_a_captured_step_outlives_later_requests() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
     let graph = pool.child("graph").private(true).build().expect("a pool");
     graph.set_limit(80 * KIB).expect("no share");
@@ -37,8 +36,7 @@ fn idle_memory_of_a_captured_step_outlives_later_requests() {
 /// Also where the limit that refuses is one above.
 #[test]
 fn private_idle_memory_is_named_as_such() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).limit(144 * KIB).build().expect("a pool");
     let graph = pool.child("graph").private(true).build().expect("a pool");
     drop(graph.allocate(64 * KIB, &stream).expect("memory"));
@@ -51,8 +49,7 @@ fn private_idle_memory_is_named_as_such() {
 /// Nothing knows of a graph then, so there may be one.
 #[test]
 fn memory_that_was_idle_before_there_was_a_limit_is_kept() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).build().expect("a pool");
     let child = pool.child("graph").private(true).build().expect("a pool");
     (0..2).for_each(|_| drop(child.allocate(64 * KIB, &stream).expect("memory")));
@@ -71,8 +68,7 @@ fn memory_that_was_idle_before_there_was_a_limit_is_kept() {
 /// Another stream is captured, and the device reports all of them: memory may not be released then.
 #[test]
 fn nothing_is_released_while_the_stream_is_captured() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).build().expect("a pool");
     let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");

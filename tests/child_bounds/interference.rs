@@ -1,6 +1,6 @@
 //! Hooks, panics, waiting requests and a close while a child takes or releases memory.
 
-use crate::{KIB, device};
+use crate::{KIB, device, device_and_stream};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostStream;
-use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool::{Error, Pool, SizeClasses, Source};
 use vrampool_test_support::streams;
 
 /// Requests a buffer of the child when memory is freed.
@@ -40,8 +40,7 @@ impl Hook for Requester {
 fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_itself() {
     let (done, is_done) = channel();
     thread::spawn(move || {
-        let device = device();
-        let stream = device.create_stream().expect("a stream");
+        let (device, stream) = device_and_stream();
         let hook = Arc::new(Requester(OnceLock::new(), AtomicBool::new(false)));
         let pool = Pool::builder(&device)
             .size_classes(SizeClasses::EXACT)
@@ -62,8 +61,7 @@ fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_
 #[test]
 fn a_panic_in_a_destructor_while_a_child_releases_memory_loses_nothing() {
     for max_cached in [u64::MAX, 48 * KIB] {
-        let device = device();
-        let stream = device.create_stream().expect("a stream");
+        let (device, stream) = device_and_stream();
         let pool = Pool::builder(&device)
             .size_classes(SizeClasses::EXACT)
             .max_cached_bytes(max_cached)
@@ -90,8 +88,7 @@ fn a_panic_in_a_destructor_while_a_child_releases_memory_loses_nothing() {
 
 #[test]
 fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device)
         .size_classes(SizeClasses::EXACT)
         .max_cached_bytes(0)
@@ -112,8 +109,7 @@ fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
 /// Idle memory of a tenant beyond its share serves all, and none of it is released in vain.
 #[test]
 fn idle_memory_of_a_tenant_shuts_no_other_out() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool =
         Pool::builder(&device).size_classes(SizeClasses::EXACT).limit(16 * KIB).build().expect("a pool");
     let [one, other] = ["one", "other"].map(|tag| pool.child(tag).build().expect("a pool"));
@@ -173,8 +169,7 @@ fn a_launch_on_another_stream_blocks_no_free() {
 
 #[test]
 fn idle_memory_of_a_child_serves_hits() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).build().expect("a pool");
     let child = pool.child("tenant").build().expect("a pool");
     (0..100).for_each(|_| drop(child.allocate(40_000, &stream).expect("memory")));
@@ -184,8 +179,7 @@ fn idle_memory_of_a_child_serves_hits() {
 
 #[test]
 fn a_closed_pool_serves_no_request_of_its_children() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).build().expect("a pool");
     let child = pool.child("tenant").build().expect("a pool");
     drop(child.allocate(64 * KIB, &stream).expect("memory"));
@@ -196,8 +190,7 @@ fn a_closed_pool_serves_no_request_of_its_children() {
 
 #[test]
 fn a_close_of_the_pool_keeps_no_block_of_a_dropped_child() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     for is_private in [false, true] {
         let pool = Pool::builder(&device).build().expect("a pool");
         let child = pool.child("tenant").private(is_private).build().expect("a pool");

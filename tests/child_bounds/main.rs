@@ -11,7 +11,8 @@ mod threads;
 mod twin;
 mod waits;
 
-use vrampool::host::HostDevice;
+use vrampool::Backend;
+use vrampool::host::{HostDevice, HostStream};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -20,4 +21,10 @@ const KIB: u64 = 1024;
 
 fn device() -> Device {
     AuditDevice::new(HostDevice::builder().memory_limit(1 << 40).build())
+}
+
+fn device_and_stream() -> (Device, HostStream) {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    (device, stream)
 }

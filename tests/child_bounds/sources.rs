@@ -1,7 +1,7 @@
 //! Pools of one tree with separate sources.
 
-use crate::{KIB, device};
-use vrampool::{Backend, Placement, Pool, Source};
+use crate::{KIB, device_and_stream};
+use vrampool::{Placement, Pool, Source};
 
 const LIMIT: u64 = 64 << 20;
 
@@ -15,8 +15,7 @@ fn memory_of_pools_of_all_sources_is_within_the_limit() {
             // It takes its limit at once.
             continue;
         }
-        let device = device();
-        let stream = device.create_stream().expect("a stream");
+        let (device, stream) = device_and_stream();
         let pool = Pool::builder(&device).source(root).limit(LIMIT).build().expect("a pool");
         drop(pool.allocate(60 << 20, &stream).expect("memory"));
         let live = pool.allocate(8 << 20, &stream).expect("memory");
@@ -35,8 +34,7 @@ fn memory_of_pools_of_all_sources_is_within_the_limit() {
 
 #[test]
 fn a_share_of_another_source_is_not_mapped_by_the_pool() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).source(Source::Virtual).limit(LIMIT).build().expect("a pool");
     let child = pool.child("tenant").source(Source::Direct).share(31 << 20).build().expect("a pool");
     // Small blocks that keep a page each.

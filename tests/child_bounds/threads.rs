@@ -1,6 +1,6 @@
 //! Bounds of children under threads, as the device sees them.
 
-use crate::{Device, KIB, device};
+use crate::{Device, KIB, device, device_and_stream};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -199,8 +199,7 @@ proptest! {
 
 #[test]
 fn a_request_waits_for_memory_of_the_child_that_is_being_released() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).build().expect("a pool");
     let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");

@@ -1,9 +1,9 @@
 //! Random requests of the pools of a tree, one at a time, against a naive twin: live bytes, and the order of the pools.
 
-use crate::{Device, KIB, device};
+use crate::{Device, KIB, device_and_stream};
 use proptest::prelude::*;
 use vrampool::host::Call;
-use vrampool::{Backend, BackendError, Buffer, Error, Pool, Shortage, SizeClasses};
+use vrampool::{BackendError, Buffer, Error, Pool, Shortage, SizeClasses};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -120,8 +120,7 @@ proptest! {
         count in 1..6usize,
         steps in steps(),
     ) {
-        let device = device();
-        let stream = device.create_stream().expect("a stream");
+        let (device, stream) = device_and_stream();
         let builder = Pool::builder(&device).size_classes(SizeClasses::Fixed).magazine_bytes(0);
         let builder = builder.max_buffers_per_bucket(None).max_cached_bytes(max_cached).limit(limit);
         let node = |pool, parent, limit, is_private| Node { pool, parent, live: 0, limit, share: 0, is_private };

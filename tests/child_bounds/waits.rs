@@ -1,6 +1,6 @@
 //! Requests that wait, and other pools of the tree.
 
-use crate::{KIB, device};
+use crate::{KIB, device_and_stream};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -10,8 +10,7 @@ use vrampool::{Backend, Error, Pool, Shortage, SizeClasses, Source};
 
 #[test]
 fn magazines_of_another_pool_serve_a_request_that_waits() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).limit(1024 * KIB).magazine_bytes(1 << 20).build().expect("a pool");
     let [one, other] = ["one", "other"].map(|name| pool.child(name).build().expect("a pool"));
     let ((takes, is_taken), (go, going)) = (channel(), channel::<()>());
@@ -56,8 +55,7 @@ fn while_one_waits(waiting: &Pool<crate::Device>, bytes: u64, check: impl FnOnce
 
 #[test]
 fn memory_that_a_request_of_one_child_waits_for_serves_no_other_child() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = pool(&device);
     let one = pool.child("one").limit(900 * KIB).build().expect("a pool");
     let other = pool.child("other").build().expect("a pool");
@@ -77,8 +75,7 @@ fn memory_that_a_request_of_one_child_waits_for_serves_no_other_child() {
 
 #[test]
 fn a_request_that_waits_for_its_childs_limit_shuts_no_other_out() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = pool(&device);
     let bounded = pool.child("bounded").limit(256 * KIB).build().expect("a pool");
     let below = bounded.child("below").build().expect("a pool");
@@ -94,8 +91,7 @@ fn a_request_that_waits_for_its_childs_limit_shuts_no_other_out() {
 
 #[test]
 fn a_request_within_its_share_is_served_beside_one_that_waits() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = pool(&device);
     let shared = pool.child("shared").share(512 * KIB).build().expect("a pool");
     let below = shared.child("below").build().expect("a pool");

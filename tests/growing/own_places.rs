@@ -2,28 +2,17 @@
 //! a stream that is behind got of theirs they would have to wait for.
 
 use super::PAGE;
-use super::streams::{place, stall};
+use super::streams::{place, scene, stall};
 use vrampool::arena::{ArenaBuffer, DeviceArena};
-use vrampool::host::{HostDevice, HostStream};
+use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
-
-fn scene() -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    scene_of(64)
-}
-
-fn scene_of(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).limit(pages * PAGE).growing().build().expect("an arena");
-    (device, arena, streams)
-}
 
 /// While a stream is busy, a request takes a hole of its own stream although a smaller one of another stream,
 /// which is done with it, would serve.
 #[test]
 fn memory_of_another_stream_is_left_to_it() {
-    let (device, arena, [own, other, reader]) = scene();
+    let (device, arena, [own, other, reader]) = scene(64, true);
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let (written, _one) = (allocate(4, &other), allocate(1, &own));
     let (shared, _two) = (allocate(4, &other), allocate(1, &own));
@@ -52,7 +41,7 @@ fn memory_of_another_stream_is_left_to_it() {
 /// Rather than wait, or have more mapped, it gets what another stream had that is done with it.
 #[test]
 fn memory_of_others_serves_a_stream_without_memory() {
-    let (device, arena, [own, other, third]) = scene();
+    let (device, arena, [own, other, third]) = scene(64, true);
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let (small, _one) = (allocate(4, &other), allocate(1, &own));
     let (large, _two) = (allocate(8, &third), allocate(1, &own));
@@ -71,7 +60,7 @@ fn memory_of_others_serves_a_stream_without_memory() {
 /// The free end is left for what no hole holds.
 #[test]
 fn holes_serve_before_the_free_end() {
-    let (device, arena, [own, reader, _]) = scene();
+    let (device, arena, [own, reader, _]) = scene(64, true);
     let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
     let (_kept, shared, hole, _wall, end) =
         (allocate(20), allocate(1), allocate(4), allocate(1), allocate(20));
@@ -89,7 +78,7 @@ fn holes_serve_before_the_free_end() {
 /// However many holes are to be waited for the free end is found.
 #[test]
 fn the_free_end_is_behind_no_number_of_holes() {
-    let (device, arena, [own, other, reader]) = scene_of(1000);
+    let (device, arena, [own, other, reader]) = scene(1000, true);
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let shared = allocate(1, &own);
     let blocks: Vec<_> = (0..100).map(|_| (allocate(4, &other), allocate(1, &own))).collect();

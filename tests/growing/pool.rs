@@ -2,14 +2,16 @@
 
 use super::PAGE;
 use vrampool::arena::DeviceArena;
-use vrampool::host::{Call, HostDevice};
+use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, BackendError, Error, Placement, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 
-fn device() -> Device {
-    AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build())
+fn device_and_stream() -> (Device, HostStream) {
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+    let stream = device.create_stream().expect("a stream");
+    (device, stream)
 }
 
 fn taken(device: &Device) -> u64 {
@@ -20,8 +22,7 @@ fn taken(device: &Device) -> u64 {
 
 #[test]
 fn trimming_and_dropping_give_physical_memory_back() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
     let pool = builder.limit(200 * PAGE).magazine_bytes(0).build().expect("a pool");
     assert_eq!(taken(&device), 0, "none before it is needed");
@@ -56,8 +57,7 @@ fn trimming_and_dropping_give_physical_memory_back() {
 
 #[test]
 fn an_arena_of_the_program_is_left_to_it_when_the_pool_goes() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
     let pool = Pool::builder(&device).arena(&arena).build().expect("a pool");
     assert_eq!(pool.source(), Source::Virtual);
@@ -70,8 +70,7 @@ fn an_arena_of_the_program_is_left_to_it_when_the_pool_goes() {
 
 #[test]
 fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
     let pool = builder.max_cached_bytes(8 * PAGE).magazine_bytes(0).build().expect("a pool");
     drop(pool.allocate(60 * PAGE, &stream).expect("memory"));
@@ -89,8 +88,7 @@ fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
 #[test]
 fn idle_memory_serves_before_more_is_mapped() {
     for magazine_bytes in [0, 1 << 20] {
-        let device = device();
-        let stream = device.create_stream().expect("a stream");
+        let (device, stream) = device_and_stream();
         let builder =
             Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
         let builder = builder.magazine_bytes(magazine_bytes).cached_class(8 * PAGE);
@@ -116,8 +114,7 @@ fn idle_memory_serves_before_more_is_mapped() {
 /// Memory of another kind than the arena's is not served from the arena.
 #[test]
 fn idle_memory_of_another_kind_stays_when_more_is_mapped() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let pool = Pool::builder(&device).source(Source::Virtual).build().expect("a pool");
     let another = match pool.kind().placement {
         Placement::HostVisible => Placement::Device,
@@ -138,8 +135,7 @@ fn idle_memory_of_another_kind_stays_when_more_is_mapped() {
 /// A thread's idle buffers are released only where releasing all other idle memory is not enough.
 #[test]
 fn the_pools_idle_memory_is_released_before_a_threads() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
     let pool = builder.magazine_bytes(4 * PAGE).cached_class(68 * PAGE).build().expect("a pool");
     let live = |pages: u64, count: u64| {
@@ -172,8 +168,7 @@ fn the_pools_idle_memory_is_released_before_a_threads() {
 #[test]
 fn no_idle_memory_is_released_where_there_is_room() {
     for (seed, magazine_bytes) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1 << 20)]) {
-        let device = device();
-        let stream = device.create_stream().expect("a stream");
+        let (device, stream) = device_and_stream();
         let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
         let room = |bytes: u64, count| {
             let block = |_| arena.allocate(bytes, &stream).expect("memory");
@@ -209,8 +204,7 @@ fn no_idle_memory_is_released_where_there_is_room() {
 /// Whatever fails for want of the limit works again once there is room, and never more is taken.
 #[test]
 fn the_limit_is_one_on_physical_bytes() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
+    let (device, stream) = device_and_stream();
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(1));
     let pool = builder.limit(64 * PAGE + 100).max_cached_bytes(0).build().expect("a pool");
     let mut random = fastrand::Rng::with_seed(3);

@@ -1,22 +1,14 @@
 //! Memory of several streams is free at once, and serves without a wait once their work is complete.
 
 use super::PAGE;
-use super::streams::{place, stall};
+use super::streams::{place, scene, stall};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone::Dynamic;
-use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::host::{Call, HostDevice};
 use vrampool::{Amount, Backend, Event};
 use vrampool_test_support::AuditDevice;
-
-pub(super) fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
-    let builder = DeviceArena::builder(&device).limit(pages * PAGE);
-    let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
-    (device, arena, streams)
-}
 
 /// A request maps more memory rather than wait for another stream, up to the bound on overlap and the limit.
 #[test]

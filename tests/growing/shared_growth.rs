@@ -1,8 +1,7 @@
 //! Memory that is mapped so that a stream need not wait, and the limits of that.
 
 use super::PAGE;
-use super::shared::scene;
-use super::streams::stall;
+use super::streams::{scene, stall};
 use crate::detached::{attach, detach};
 use vrampool::Ledger;
 use vrampool::arena::DeviceArena;

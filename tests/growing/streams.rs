@@ -16,11 +16,12 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) type Block = ArenaBuffer<HostDevice>;
 
-/// An arena that grows to so many pages, and streams.
-fn scene(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
+/// An arena of so many pages that grows to them, or has them from the start, and streams.
+pub(super) fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).growing().limit(pages * PAGE).build().expect("an arena");
+    let builder = DeviceArena::builder(&device).limit(pages * PAGE);
+    let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
     (device, arena, streams)
 }
 
@@ -46,7 +47,7 @@ pub(super) fn place(block: &Block) -> u64 {
 /// The next owner of a block does not wait for work that the reader got after the free.
 #[test]
 fn work_after_the_free_is_not_waited_for() {
-    let (device, arena, [writer, reader, _]) = scene(8);
+    let (device, arena, [writer, reader, _]) = scene(8, true);
     let block = arena.allocate(8 * PAGE, &writer).expect("memory");
     let first = place(&block);
     let (go, heard) = stall(&reader);
@@ -72,7 +73,7 @@ fn work_after_the_free_is_not_waited_for() {
 /// Nor is what the stream is given that it was allocated for, once another one used it too.
 #[test]
 fn work_of_the_writer_after_the_free_is_not_waited_for() {
-    let (device, arena, [writer, reader, next]) = scene(8);
+    let (device, arena, [writer, reader, next]) = scene(8, true);
     let block = arena.allocate(8 * PAGE, &writer).expect("memory");
     let (go, heard) = stall(&writer);
     block.record_stream(&reader).expect("no fault");
@@ -94,7 +95,7 @@ fn work_of_the_writer_after_the_free_is_not_waited_for() {
 /// first.
 #[test]
 fn memory_in_use_is_left_where_there_is_other() {
-    let (device, arena, [own, reader, _]) = scene(30);
+    let (device, arena, [own, reader, _]) = scene(30, true);
     let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
     let (first, wall, second, other_wall) = (allocate(9), allocate(1), allocate(8), allocate(1));
     let (free, last_wall) = (allocate(10), allocate(1));
@@ -197,7 +198,7 @@ fn kernels_find_what_was_written_for_them() {
         order in Just([0, 1, 2]).prop_shuffle(),
         stalls_at in prop::collection::btree_set(0..100usize, 1..6),
     )| {
-        let (device, arena, streams) = scene(24);
+        let (device, arena, streams) = scene(24, true);
         let spoilt = Arc::new(AtomicU64::new(0));
         let pool = Pool::builder(&device).source(Source::Virtual).limit(24 * PAGE).cached_class(0).build().expect("a pool");
         let mut live: Vec<(Box<dyn LiveBlock>, u64, usize)> = Vec::new();
