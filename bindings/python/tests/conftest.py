@@ -22,6 +22,10 @@ from vrampool.torch import _install, _mem_pool, _module
 MIB = 1 << 20
 
 
+class Interrupt(BaseException):
+    """What Ctrl-C raises, under a name of its own."""
+
+
 def has_gpu() -> bool:
     """CUDA's driver finds a device."""
     return any(device["backend"] == "cuda" for device in vrampool.devices()["devices"])

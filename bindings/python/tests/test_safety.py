@@ -23,15 +23,11 @@ import pytest
 
 import vrampool
 import vrampool.trace
-from conftest import MIB, in_threads, run
+from conftest import MIB, Interrupt, in_threads, run
 from vrampool import Pool
 
 #: Interrupts in the test of random ones. `VRAMPOOL_INTERRUPTS=1000000` is the long run.
 INTERRUPTS = int(os.environ.get("VRAMPOOL_INTERRUPTS", "3000"))
-
-
-class Interrupt(BaseException):
-    """What Ctrl-C raises, under a name of its own."""
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])

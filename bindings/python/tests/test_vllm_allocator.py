@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import vrampool
-from conftest import MIB, raising
+from conftest import MIB, Interrupt, raising
 from fake_mem_pool import Pools
 from fake_torch import Torch
 from vrampool import _contents, vllm
@@ -119,10 +119,6 @@ def test_the_tag_belongs_to_the_context(allocator: CuMemAllocator) -> None:
         assert allocator.current_tag == "weights"
     allocator.current_tag = "default"
     assert tags == {"weights": ["weights"] * 2, "kv_cache": ["kv_cache"] * 2, "default": ["default"] * 4}
-
-
-class Interrupt(BaseException):
-    """Ctrl-C."""
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("no pinned memory"), Interrupt()])

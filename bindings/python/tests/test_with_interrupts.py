@@ -22,7 +22,7 @@ import pytest
 
 import vrampool
 import vrampool.torch as vt
-from conftest import MIB, torch_alloc, torch_free
+from conftest import MIB, Interrupt, torch_alloc, torch_free
 from fake_mem_pool import Pools
 from fake_torch import Torch
 from vrampool import Pool, memory_saver, vllm
@@ -31,10 +31,6 @@ from vrampool.vllm import CuMemAllocator
 
 INTERRUPTS = int(os.environ.get("VRAMPOOL_INTERRUPTS", "150"))
 SIZE = 2 * MIB
-
-
-class Interrupt(BaseException):
-    """What Ctrl-C raises, under a name of its own."""
 
 
 def under_interrupts(work: Callable[[], None], check: Callable[[], None]) -> None:
