@@ -10,23 +10,5 @@
 mod asynchronous;
 mod pinned;
 
-use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Pool};
-
 /// The granularity of CuPy's sizes.
 const UNIT: u64 = 512;
-
-fn device() -> (HostDevice, HostStream) {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(4096).build();
-    let stream = device.create_stream().expect("a stream");
-    (device, stream)
-}
-
-/// Where a buffer is, as work on `stream` sees it.
-fn address<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> u64 {
-    buffer.on(stream).expect("a region").address().expect("the device has addresses")
-}
-
-fn used<B: Backend>(pool: &Pool<B>) -> u64 {
-    pool.stats().live_bytes
-}
