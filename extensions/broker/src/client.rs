@@ -33,7 +33,7 @@ impl Client {
     }
 
     /// Sets the part of the device that it may hold. Default: [`Share::Auto`]. Any other share enables
-    /// [`LimitMode::Active`].
+    /// [`LimitMode::Active`](crate::LimitMode::Active).
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
         self
