@@ -41,8 +41,8 @@ pub enum Source {
     /// all that is idle for its stream goes back to the arena. Uses the least memory, and needs a device with
     /// virtual memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
     ///
-    /// A request waits on the host for the device only on the last rung of the out-of-memory ladder, where
-    /// memory, addresses or mappings run out, and without a lock: for the work that used the released memory,
+    /// A request waits on the host for the device only where memory, addresses or mappings run out, and without
+    /// a lock: for the work that used the released memory,
     /// and for that of other devices of the process that can access it.
     ///
     /// ```

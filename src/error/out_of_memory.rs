@@ -97,8 +97,8 @@ pub struct OutOfMemory {
     pub beside_bytes: u64,
     /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
     pub waiting_bytes: u64,
-    /// Other pools of this process on the same device that hold memory, if the device refused; most bytes first. They
-    /// have released what they could.
+    /// Other pools of this process on the same device that hold memory, if the device or a limit of several pools
+    /// refused; most bytes first. They have released what they could.
     pub other_pools: Vec<OtherPool>,
     /// The holder of those bytes.
     pub owner: Owner,
@@ -108,6 +108,8 @@ pub struct OutOfMemory {
     pub(crate) can_compact: bool,
     /// Whether idle memory of the pool is private.
     pub(crate) is_private: bool,
+    /// Whether the limit is that of a pool above the one that requests, whose bytes the figures count.
+    pub(crate) is_limit_above: bool,
 }
 
 /// Another pool of this process, and its bytes: [`OutOfMemory::other_pools`].
@@ -140,6 +142,7 @@ impl OutOfMemory {
             shortage,
             can_compact: false,
             is_private: false,
+            is_limit_above: false,
         }
     }
 }
@@ -159,6 +162,10 @@ impl fmt::Display for OutOfMemory {
             )?;
         }
         match &self.shortage {
+            Shortage::Limit(limit) if self.is_limit_above => {
+                let (limit, beside) = (ByteSize(*limit), ByteSize(self.beside_bytes));
+                write!(f, "; the limit of a pool above it is {limit}, of which other pools use {beside}")?;
+            }
             Shortage::Limit(limit) => write!(f, " and its limit is {}", ByteSize(*limit))?,
             Shortage::Arena(ArenaError::NoSpace {
                 available_bytes: free,

@@ -98,7 +98,7 @@ impl PoolCore {
     /// Updates the bytes in flight from the device.
     pub(crate) fn poll_in_flight<B: Backend>(&self) {
         // Without markers nothing is in flight.
-        if !fork::is_child() && self.depot().accounts.in_flight() > 0 {
+        if !fork::is_forked() && self.depot().accounts.in_flight() > 0 {
             self.order::<B>().poll();
         }
     }

@@ -128,7 +128,7 @@ impl<B: Backend> Pool<B> {
     /// Number of requests that wait in [`allocate_timeout`](Self::allocate_timeout) at this moment.
     #[must_use]
     pub fn waiting_requests(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.core().depot().queue.deadlines() }
+        if fork::is_forked() { 0 } else { self.core().depot().queue.deadlines() }
     }
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
@@ -151,7 +151,7 @@ impl<B: Backend> Pool<B> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn close(&self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let core = self.core();
@@ -165,7 +165,7 @@ impl<B: Backend> Pool<B> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // In a forked child the lock may be held for ever.
-        !fork::is_child() && self.core().depot().life == Life::Closed
+        !fork::is_forked() && self.core().depot().life == Life::Closed
     }
 }
 

@@ -331,7 +331,7 @@ impl<B: Backend> Buffer<B> {
     /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.
     #[inline]
     pub(crate) fn release_ready(mut self) -> Option<Self> {
-        if fork::is_child() {
+        if fork::is_forked() {
             return Some(self);
         }
         self.block.take().and_then(PoolCore::release_ready).map(Self::new)
@@ -361,7 +361,7 @@ impl<B: Backend> Drop for Buffer<B> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            if fork::is_child() {
+            if fork::is_forked() {
                 return mem::forget(block);
             }
             PoolCore::release(block);

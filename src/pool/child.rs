@@ -4,9 +4,9 @@ use crate::error::{Error, Shortage};
 use crate::heap::core::{Life, PoolCore};
 use crate::heap::ledger::admission::NoShare;
 use crate::heap::ledger::pool_tree::Asked;
+use crate::heap::request::device_pools;
 use crate::heap::request::position::Position;
 use crate::heap::request::queue::Awaited;
-use crate::heap::request::siblings;
 use crate::heap::store::release::is_releasing;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
@@ -88,7 +88,7 @@ impl<B: Backend> Pool<B> {
     /// Returns its share of the limits above, bytes; 0 without one.
     #[must_use]
     pub fn share(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.handle.core.depot().accounts.share }
+        if fork::is_forked() { 0 } else { self.handle.core.depot().accounts.share }
     }
 
     /// Orders the launch of a graph on another stream than the captured one; call it before the launch.
@@ -130,7 +130,7 @@ impl<B: Backend> Pool<B> {
             _ => 1,
         };
         let bytes = bytes.checked_next_multiple_of(page).unwrap_or(bytes);
-        supply.ledger.set_share(bytes).or_else(|error| match siblings::trim(&self.handle.core) {
+        supply.ledger.set_share(bytes).or_else(|error| match device_pools::trim(&self.handle.core) {
             0 => Err(error),
             _ => supply.ledger.set_share(bytes),
         })

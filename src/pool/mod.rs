@@ -1,7 +1,7 @@
 //! The public pool type.
 
 mod allocate_timeout;
-mod as_sibling;
+mod as_device_pool;
 pub(crate) mod buffer;
 pub(crate) mod builder;
 mod child;
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
 use crate::heap::magazine;
+use crate::heap::request::device_pools;
 use crate::heap::request::position::Position;
-use crate::heap::request::siblings;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;
@@ -55,8 +55,8 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 ///
 /// The caps do not bound memory that the pool released while work still uses it: the driver may keep it until
 /// that work is complete. On a device without free memory an allocation may wait for that work. The pool
-/// itself makes the host wait only for another thread that is releasing the missing memory, and over
-/// [`Source::Virtual`] on the last rung of the out-of-memory ladder ([`allocate`](Self::allocate)).
+/// itself makes the host wait only where memory runs out: for another thread that is releasing the missing memory or has it
+/// in a magazine, and over [`Source::Virtual`] for the work that used free memory ([`allocate`](Self::allocate)).
 ///
 /// **Forks.** In a child of a process that opened a device every call that can fail returns
 /// [`BackendError::Forked`], a dropped buffer or pool releases nothing, and
@@ -104,7 +104,7 @@ pub(crate) struct Handle<B: Backend> {
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // It is never dropped then.
             return mem::forget(Arc::clone(&self.core));
         }
@@ -136,7 +136,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn of_core(core: Arc<PoolCore>, settings: Settings, listed: Vec<Effective>) -> Self {
         let last = Arc::default();
         let handle = Arc::new(Handle { core, last, settings, listed, backend: PhantomData });
-        siblings::add(&handle);
+        device_pools::add(&handle);
         Self { handle }
     }
 
@@ -162,12 +162,12 @@ impl<B: Backend> Pool<B> {
 
     /// A buffer of `bytes` bytes for work on `stream`, of the pool's own kind of memory. 0 bytes are allowed.
     ///
-    /// Does not wait for the device, except where memory runs out: over [`Source::Virtual`] the last rung of
-    /// the out-of-memory ladder may wait on the host for the work that used free memory, and for that of other
+    /// Does not wait for the device, except where memory runs out: over [`Source::Virtual`] the arena
+    /// may wait on the host for the work that used free memory, and for that of other
     /// devices of the process that can access it. It holds no lock meanwhile, so other threads go on. Where
     /// memory may run out, no such work may wait for the thread that calls this.
     ///
-    /// Where idle memory in other threads' magazines is missing, waits up to 100 ms until they return it, each at its
+    /// If the missing memory is idle in magazines of other threads, waits up to 100 ms until they return it, each at its
     /// next call.
     ///
     /// **Captures.** While `stream` is captured into a graph, a request is served by what was idle on it. Its
@@ -186,8 +186,8 @@ impl<B: Backend> Pool<B> {
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        if fork::is_child() {
-            return refuse_in_child();
+        if fork::is_forked() {
+            return refuse_after_fork();
         }
         // A block's stream is one of the pool's device, so a hit need not check the device.
         match magazine::take(core, bytes, stream.id()) {
@@ -200,7 +200,7 @@ impl<B: Backend> Pool<B> {
     #[inline]
     pub(crate) fn allocate_ready(&self, bytes: u64, stream: &B::Stream) -> Option<Buffer<B>> {
         let core = self.core();
-        if fork::is_child() {
+        if fork::is_forked() {
             return None;
         }
         let taken = magazine::take(core, bytes, stream.id());
@@ -320,7 +320,7 @@ impl<B: Backend> Pool<B> {
     /// arena's own (reserved bytes, its waits) are read right after. Caps are the pool's, and peaks are sums of the
     /// pools' peaks.
     pub fn stats(&self) -> PoolStats {
-        if fork::is_child() {
+        if fork::is_forked() {
             return PoolStats::default();
         }
         self.core().stats_below::<B>()
@@ -328,7 +328,7 @@ impl<B: Backend> Pool<B> {
 
     /// As [`stats`](Self::stats), without those of its children.
     pub fn own_stats(&self) -> PoolStats {
-        if fork::is_child() { PoolStats::default() } else { self.core().own_stats::<B>() }
+        if fork::is_forked() { PoolStats::default() } else { self.core().own_stats::<B>() }
     }
 
     /// Reports the bytes that the pool holds, and their holders; at a program's end these are leaks. If a hook
@@ -347,7 +347,7 @@ impl<B: Backend> Pool<B> {
     /// ```
     pub fn report(&self) -> PoolReport {
         // In a forked child a hook's lock may be held for ever.
-        let holders = if fork::is_child() { Vec::new() } else { self.handle.core.hooks.holders() };
+        let holders = if fork::is_forked() { Vec::new() } else { self.handle.core.hooks.holders() };
         PoolReport {
             pool: self.name().into(),
             stats: self.stats(),
@@ -360,7 +360,7 @@ impl<B: Backend> Pool<B> {
     /// too.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
-        as_limit(match fork::is_child() {
+        as_limit(match fork::is_forked() {
             true => self.core().caps.limit,
             false => self.core().depot().accounts.caps.limit,
         })
@@ -414,6 +414,6 @@ impl<B: Backend> Pool<B> {
 /// Except for a hit, which makes no error.
 #[cold]
 #[inline(never)]
-fn refuse_in_child<T>() -> Result<T, Error> {
+fn refuse_after_fork<T>() -> Result<T, Error> {
     Err(BackendError::Forked.into())
 }

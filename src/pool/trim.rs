@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
 use crate::heap::ledger::pool_tree::Asked;
-use crate::heap::request::siblings::Sibling;
+use crate::heap::request::device_pools::DevicePool;
 use crate::pool::Pool;
 use std::mem;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl<B: Backend> Pool<B> {
         drop(depot);
         let released = core.release_blocks(idle);
         supply.set_private(false);
-        let of_arena = Sibling::trim(Arc::clone(&self.handle));
+        let of_arena = DevicePool::trim(Arc::clone(&self.handle));
         supply.set_private(is_private);
         released + of_arena
     }
@@ -219,7 +219,7 @@ impl<B: Backend> Pool<B> {
     /// ```
     pub fn set_max_cached_bytes(&self, bytes: impl Into<Option<u64>>) {
         let bytes = as_cap(bytes);
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let core = self.core();
@@ -252,7 +252,7 @@ impl<B: Backend> Pool<B> {
     /// ```
     pub fn set_max_buffers_per_bucket(&self, count: impl Into<Option<u64>>) {
         let count = as_cap(count);
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let core = self.core();
@@ -264,7 +264,7 @@ impl<B: Backend> Pool<B> {
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
     pub fn reset_peaks(&self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let supply = self.core().supply::<B>();

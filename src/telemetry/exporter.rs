@@ -123,7 +123,7 @@ fn start(listener: TcpListener) -> Result<(Runtime, tokio::net::TcpListener), St
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The thread does not exist in this process, and its end cannot be awaited.
             return std::mem::forget((self.stop.take(), self.thread.take()));
         }

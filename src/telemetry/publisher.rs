@@ -83,7 +83,7 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // Its thread is not here, and may have held its locks.
             return mem::forget((self.stop.take(), self.thread.take()));
         }

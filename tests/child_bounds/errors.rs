@@ -151,7 +151,12 @@ fn a_limit_holds_shares_of_all_children() {
     let child = pool.child("tenant").build().expect("a pool");
     child.set_share(256 * KIB).expect("the other pool's idle memory is released");
     assert_eq!(within.stats().idle_bytes, 0);
-    expect(within.allocate(KIB, &stream), Owner::Pool, Cause::Shares, "256.0 KiB are reserved");
+    expect(
+        within.allocate(KIB, &stream),
+        Owner::Pool,
+        Cause::Shares,
+        "the limit of a pool above it is 256.0 KiB, of which other pools use 0 B; 256.0 KiB are reserved",
+    );
     expect_setting(pool.set_limit(255 * KIB), "limit", "children have shares");
     let _own = child.allocate(256 * KIB, &stream).expect("its share");
     if has_virtual_memory(pool.device()) {

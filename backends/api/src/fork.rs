@@ -25,7 +25,7 @@ static CHILD: AtomicBool = AtomicBool::new(false);
 /// variable.
 #[inline]
 #[must_use]
-pub fn is_child() -> bool {
+pub fn is_forked() -> bool {
     // Relaxed, here and below: a fork is between them, or they are one thread's.
     CHILD.load(Relaxed)
 }
@@ -34,7 +34,7 @@ pub fn is_child() -> bool {
 /// [`BackendError::Forked`] in a child of a process that had opened a device.
 #[inline]
 pub fn check() -> Result<(), BackendError> {
-    if is_child() { Err(BackendError::Forked) } else { Ok(()) }
+    if is_forked() { Err(BackendError::Forked) } else { Ok(()) }
 }
 
 /// Call it before a device or something on it is made: children that are forked from then on are noticed.
@@ -65,7 +65,7 @@ fn watch() {
     let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
-/// An `Arc` whose value is never dropped in a forked [child](is_child), where the value's locks may be held
+/// An `Arc` whose value is never dropped in a forked [child](is_forked), where the value's locks may be held
 /// forever, and its driver's state belongs to the parent.
 ///
 /// ```
@@ -122,7 +122,7 @@ impl<T> Deref for ForkArc<T> {
 
 impl<T> Drop for ForkArc<T> {
     fn drop(&mut self) {
-        if is_child() {
+        if is_forked() {
             mem::forget(Arc::clone(&self.0));
         }
     }

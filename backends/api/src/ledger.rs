@@ -176,7 +176,7 @@ impl Ledger {
 
     /// Charges `bytes`, if necessary beyond the limits, for indispensable memory.
     pub fn force(&self, bytes: u64) -> Grant {
-        if fork::is_child() {
+        if fork::is_forked() {
             return Grant { ledger: self.clone(), bytes: 0 };
         }
         let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,7 +248,7 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if self.bytes == 0 || fork::is_child() {
+        if self.bytes == 0 || fork::is_forked() {
             return;
         }
         let _changing = self.ledger.0.changing.lock().unwrap_or_else(PoisonError::into_inner);

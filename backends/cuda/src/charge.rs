@@ -46,7 +46,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The pool is the parent's: it is never dropped here.
             return std::mem::forget(Arc::clone(&self.pool));
         }
@@ -61,7 +61,7 @@ impl Drop for Charge {
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        if !fork::is_child() {
+        if !fork::is_forked() {
             self.0.hooks.before(Occasion::Free, &self.0.event);
         }
     }

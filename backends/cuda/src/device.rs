@@ -60,7 +60,7 @@ impl CudaDevice {
 
     /// The one that some code has a handle to, of this id.
     pub(crate) fn opened(id: DeviceId) -> Option<Self> {
-        if fork::is_child() {
+        if fork::is_forked() {
             return None;
         }
         OPEN.find(|device| device.id == id).map(|core| Self { core: core.into() })
@@ -133,7 +133,7 @@ impl CudaDevice {
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a stream of another context; else errors of the driver.
     pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
-        if fork::is_child() {
+        if fork::is_forked() {
             mem::forget(stream);
             return Err(BackendError::Forked);
         }

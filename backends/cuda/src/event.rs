@@ -34,7 +34,7 @@ impl Event for CudaEvent {
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The parent's event: it is never dropped here.
             return mem::forget(Arc::clone(&self.raw));
         }

@@ -32,7 +32,7 @@ pub(crate) struct StreamTable {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The stream is the parent's: it is never dropped here.
             return mem::forget((Arc::clone(self.queue.cudarc()), self.owner.get().map(Arc::clone)));
         }

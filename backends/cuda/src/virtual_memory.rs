@@ -162,7 +162,7 @@ impl VirtualMemory for CudaDevice {
 
     /// Whether the process has the primary context of another device that can access this one's memory.
     fn has_others(&self) -> bool {
-        !fork::is_child() && self.core().context().has_active_peers()
+        !fork::is_forked() && self.core().context().has_active_peers()
     }
 
     fn synchronize_others(&self) -> Result<(), BackendError> {

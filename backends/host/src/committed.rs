@@ -98,7 +98,7 @@ impl Commitment {
 
 impl Drop for Commitment {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The account is the parent's, and may be locked for ever.
             return;
         }

@@ -145,7 +145,7 @@ impl Memory for HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return std::mem::forget(Arc::clone(&self.allocation));
         }
         let core = &self.allocation.device;

@@ -49,7 +49,7 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The file is the parent's too.
             return;
         }
@@ -79,7 +79,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let device = &self.backing.device;

@@ -49,7 +49,7 @@ pub struct HostEvent {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Queue::Open(queue) = self.queue.get_mut()
-            && fork::is_child()
+            && fork::is_forked()
         {
             // The queue's end would be sent to a worker that is not here.
             std::mem::forget(queue.clone());

@@ -139,7 +139,7 @@ impl OpenClDevice {
     /// at it: see [`OpenClMemory`].
     #[must_use]
     pub fn deferred_bytes(&self) -> u64 {
-        if fork::is_child() {
+        if fork::is_forked() {
             return 0;
         }
         self.core.deferred().sweep();

@@ -153,7 +153,7 @@ impl OpenClStream {
 
 impl Drop for OpenClMemory {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let work = match self.allocation.is_known_by_address() {

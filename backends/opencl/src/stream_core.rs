@@ -47,7 +47,7 @@ pub(crate) struct StreamTable {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         // Only memory that knows the stream asks for it, and nothing comes to know it from here on.

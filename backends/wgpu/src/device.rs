@@ -200,7 +200,7 @@ impl WgpuDevice {
 
 impl Drop for WgpuDevice {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The device is the parent's: it is never dropped here.
             std::mem::forget(Arc::clone(&self.core));
         }

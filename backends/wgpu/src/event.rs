@@ -31,7 +31,7 @@ impl WgpuEvent {
 
 impl Drop for WgpuEvent {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // Both are the parent's: they are never dropped here.
             std::mem::forget((Arc::clone(&self.batch), Arc::clone(&self.device)));
         }

@@ -92,7 +92,7 @@ impl WgpuMemory {
 
 impl Drop for WgpuMemory {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // Both are the parent's: they are never dropped here.
             return std::mem::forget((self.buffer.clone(), Arc::clone(&self.device)));
         }

@@ -58,7 +58,7 @@ pub struct Kernel {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // They are the parent's: they are never dropped here.
             mem::forget((self.module.clone(), Arc::clone(&self.device)));
         }
@@ -67,7 +67,7 @@ impl Drop for Program {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // As the program.
             mem::forget((self.pipeline.clone(), self.layout.clone(), Arc::clone(&self.device)));
         }

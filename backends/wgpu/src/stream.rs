@@ -41,7 +41,7 @@ impl WgpuStream {
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
     ) -> Result<(), BackendError> {
-        if fork::is_child() {
+        if fork::is_forked() {
             // They are the parent's: they are never dropped here.
             std::mem::forget(commands);
             return Err(BackendError::Forked);
@@ -86,7 +86,7 @@ impl WgpuStream {
 
 impl Drop for WgpuStream {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The device is the parent's: it is never dropped here.
             std::mem::forget(Arc::clone(&self.device));
         }

@@ -55,7 +55,7 @@ impl<T: Default> OfProcess<T> {
 /// In a child of a process that opened a device.
 #[inline(always)]
 pub(crate) fn check() -> Result<(), Failure> {
-    if fork::is_child() { Err(forked()) } else { Ok(()) }
+    if fork::is_forked() { Err(forked()) } else { Ok(()) }
 }
 
 #[cold]

@@ -84,7 +84,7 @@ static LEFT: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 impl Drop for Memory {
     fn drop(&mut self) {
         let left = self.known.get_mut().iter_mut().filter_map(Option::take);
-        if fork::is_child() {
+        if fork::is_forked() {
             // The lock may be held by a thread that is not here, and the streams are the parent's.
             return left.for_each(mem::forget);
         }

@@ -72,7 +72,10 @@ fn the_environment_bounds_all_tags_together() {
             status => {
                 assert_eq!(status, Status::OUT_OF_MEMORY);
                 let text = last_error_text();
-                assert!(text.contains("its limit is 32.0 MiB") && !text.contains("device"), "{text}");
+                assert!(
+                    text.contains("the limit of a pool above it is 32.0 MiB") && !text.contains("device"),
+                    "{text}"
+                );
             }
         }
     }

@@ -285,7 +285,7 @@ impl<B: Backend> Broker<B> {
 
     /// Returns the statistics.
     pub fn stats(&self) -> BrokerStats {
-        if fork::is_child() { BrokerStats::default() } else { self.core.stats() }
+        if fork::is_forked() { BrokerStats::default() } else { self.core.stats() }
     }
 
     /// The clients that are registered, in the order in which they came.

@@ -51,7 +51,7 @@ impl<B: Backend> Owner for Broker<B> {
 
     fn figures(&self) -> OwnerFigures {
         // In a forked child there are none.
-        let clients = if fork::is_child() { BTreeMap::new() } else { self.core.clients_by_name() };
+        let clients = if fork::is_forked() { BTreeMap::new() } else { self.core.clients_by_name() };
         figures(&self.stats(), &clients)
     }
 

@@ -192,7 +192,7 @@ impl<B: Backend> BrokerCore<B> {
 
     /// Returns the state; `None` in a forked child.
     pub(crate) fn state_of_parent(&self) -> Option<MutexGuard<'_, State<B>>> {
-        (!fork::is_child()).then(|| self.state.lock())
+        (!fork::is_forked()).then(|| self.state.lock())
     }
 
     pub(crate) fn pool(&self) -> Pool<B> {

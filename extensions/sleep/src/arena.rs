@@ -200,7 +200,7 @@ impl<B: Backend> SleepArena<B> {
     /// [callback](crate::is_reporting). Discarded in a forked child.
     #[must_use]
     pub fn contents(&self) -> BlockState {
-        if fork::is_child() {
+        if fork::is_forked() {
             return BlockState::AsleepDiscarded;
         }
         let kept = if progress::is_reporting() {
@@ -220,7 +220,7 @@ impl<B: Backend> SleepArena<B> {
     /// Bytes of host memory that hold contents, or are being released. Without the former during a sleep or a wake.
     #[must_use]
     pub fn backup_bytes(&self) -> u64 {
-        if fork::is_child() {
+        if fork::is_forked() {
             return 0;
         }
         let kept = self.shared.kept.try_lock();

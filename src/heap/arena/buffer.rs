@@ -139,7 +139,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Returns the current address, if the device has addresses, and whether it is permanent.
     pub(crate) fn place(&self) -> Option<(u64, bool)> {
         let start = self.range().address()?;
-        if fork::is_child() {
+        if fork::is_forked() {
             return None;
         }
         let state = self.arena.lock_unmoved(self.block);
@@ -153,7 +153,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// A stitched block has several parts, any other block one, and a block after a reset or resize none.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
-        if fork::is_child() {
+        if fork::is_forked() {
             return Vec::new();
         }
         let state = self.arena.lock_unmoved(self.block);
@@ -168,7 +168,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// The block does not move while the result exists. No region made of the memory outlives the result.
     #[must_use]
     pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
-        if fork::is_child() {
+        if fork::is_forked() {
             return HeldMemory::new(self.range(), None);
         }
         let mut state = self.arena.lock_unmoved(self.block);
@@ -350,7 +350,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
 impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // Neither is ever dropped in a forked child.
             std::mem::forget((self.range.take(), Arc::clone(&self.arena)));
             return;

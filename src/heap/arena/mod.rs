@@ -110,7 +110,7 @@ impl<B: Backend> Clone for DeviceArena<B> {
 
 impl<B: Backend> Drop for DeviceArena<B> {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The core is never dropped in a forked child.
             mem::forget(Arc::clone(&self.core));
         }

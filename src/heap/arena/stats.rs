@@ -158,7 +158,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Whether the arena maps memory as needed.
     #[must_use]
     pub fn is_growing(&self) -> bool {
-        self.core.is_growing && !fork::is_child()
+        self.core.is_growing && !fork::is_forked()
     }
 
     /// Bytes of addresses: in a growing arena those of its range and of stitched ranges, else the capacity.
@@ -228,7 +228,7 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         let in_flight = || self.core.in_flight.load(Ordering::Relaxed);
-        if in_flight() > 0 && !fork::is_child() {
+        if in_flight() > 0 && !fork::is_forked() {
             drop(self.core.note_done(self.core.state.lock()));
         }
         in_flight()
@@ -268,6 +268,6 @@ impl<B: Backend> DeviceArena<B> {
 
     /// Locks the state. `None` in a forked child.
     fn locked(&self) -> Option<StateGuard<'_, B>> {
-        (!fork::is_child()).then(|| self.core.state.lock())
+        (!fork::is_forked()).then(|| self.core.state.lock())
     }
 }

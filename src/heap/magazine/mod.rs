@@ -296,7 +296,7 @@ impl Local {
     fn end(&mut self) {
         for cache in self.caches.iter_mut().filter_map(OnceCell::take) {
             // Depots may be locked by threads that do not exist in a forked child.
-            if fork::is_child() {
+            if fork::is_forked() {
                 mem::forget(cache);
             } else {
                 cache.leave_at_end();

@@ -5,8 +5,8 @@ use crate::error::{Cause, Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
 use crate::heap::request::Request;
+use crate::heap::request::device_pools;
 use crate::heap::request::position::Position;
-use crate::heap::request::siblings;
 use crate::heap::space::ArenaError;
 use crate::heap::stats::counts::BytesNow;
 use crate::heap::stats::outcomes::Reason;
@@ -70,7 +70,7 @@ impl PoolCore {
             }
             answer = ask();
         }
-        if may_help(&answer) && self.may_lack_memory_of_others::<B>(&answer) && siblings::trim(self) > 0 {
+        if may_help(&answer) && self.may_lack_memory_of_others::<B>(&answer) && device_pools::trim(self) > 0 {
             self.depot().counters.rungs.trim += 1;
             answer = ask();
         }
@@ -153,10 +153,15 @@ impl PoolCore {
             unused_share_bytes,
             beside_bytes,
             waiting_bytes,
-            other_pools: if of_device || self.is_in_tree() { siblings::holders(self) } else { Vec::new() },
+            other_pools: if of_device || self.is_in_tree() {
+                device_pools::holders(self)
+            } else {
+                Vec::new()
+            },
             owner: if height < root { Owner::Child } else { Owner::Pool },
             shortage: refusing.map_or(shortage, |(_, limit)| Shortage::Limit(limit)),
             is_private,
+            is_limit_above: refusing.is_some_and(|(height, _)| height > 0),
             can_compact: self.supply::<B>().movable().is_some(),
         }
     }

@@ -4,12 +4,13 @@
 //!   `observed`: the same, and frees, with hooks; `at_address`: memory at an address;
 //! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may; `reservation`: bytes
 //!   counted before the source delivers them; `ladder`: what is tried when the source refuses, and the refusal;
-//!   `siblings`: other pools on the device, which release memory then;
+//!   `device_pools`: other pools on the device, which release memory then;
 //! * `queue` and `position`: requests that wait, in order of arrival; `in_time` and `driver_threads`: requests with a
 //!   deadline, which a call of the driver may outlast.
 
 pub(crate) mod allocate;
 mod at_address;
+pub(crate) mod device_pools;
 pub(crate) mod driver_threads;
 pub(crate) mod in_time;
 pub(crate) mod ladder;
@@ -19,7 +20,6 @@ pub(crate) mod permit;
 pub(crate) mod position;
 pub(crate) mod queue;
 pub(crate) mod reservation;
-pub(crate) mod siblings;
 
 use crate::heap::request::position::Position;
 use crate::source::Key;

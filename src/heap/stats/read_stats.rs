@@ -95,7 +95,7 @@ impl PoolCore {
 impl Drop for PoolCore {
     /// Adds the counts to those of the pool above.
     fn drop(&mut self) {
-        if let Some(parent) = self.parent.as_ref().filter(|_| !fork::is_child()) {
+        if let Some(parent) = self.parent.as_ref().filter(|_| !fork::is_forked()) {
             let stats = self.complete(self.depot());
             let mut dropped = parent.dropped_children.lock();
             *dropped = mem::take(&mut *dropped).after(&stats);

@@ -274,7 +274,7 @@ figures! {
 }
 
 figures! {
-    /// The steps that a pool took when memory ran out, in order: the rungs of the out-of-memory ladder.
+    /// The steps that a pool took when memory ran out: the rungs of the out-of-memory ladder.
     ///
     /// The last attempts of a pool over [`Source::Virtual`](crate::Source::Virtual) may also block the host until
     /// the device's work completes, without holding a lock. That wait is not counted separately.

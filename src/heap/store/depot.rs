@@ -1,7 +1,7 @@
 //! The shared store of idle blocks, by kind and class, with its accounts and counters, under one lock.
 //!
 //! Nothing here calls the device or drops a block. Exchange with threads' magazines is in
-//! `magazine_exchange`.
+//! `magazine::exchange`.
 
 pub(crate) use crate::heap::core::Depot;
 use crate::heap::core::{BackendState, Block, Buckets, Life, Requests, Threads};

@@ -8,10 +8,11 @@ use crate::pool::settings::Settings;
 use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> PoolBuilder<B> {
-    /// The settings of a child of `pool`: those of the pool, but its name, limit and initial bytes.
+    /// The settings of a child of `pool`: those of the pool, but its name, limit, initial bytes,
+    /// share and whether idle memory is private.
     pub(crate) fn below(pool: &Pool<B>, name: String) -> Self {
         // Caps may have changed since the pool was built.
-        let caps = match fork::is_child() {
+        let caps = match fork::is_forked() {
             // Its build fails.
             true => Caps::default(),
             false => pool.core().depot().accounts.caps,

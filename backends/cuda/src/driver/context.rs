@@ -30,7 +30,7 @@ impl Clone for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The context is the parent's: it is never dropped here.
             return mem::forget(Arc::clone(&self.core));
         }

@@ -33,7 +33,7 @@ pub struct TestKernels {
 
 impl Drop for TestKernels {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // All functions are of one module, which is the parent's: it is never dropped here.
             return mem::forget(self.write_pattern.clone());
         }

@@ -173,7 +173,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             // The addresses were the parent's alone, and may be something else's here.
             return;
         }

@@ -294,7 +294,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         self.unmap_at_the_end();
@@ -337,7 +337,7 @@ impl SubBuffer {
 
 impl Drop for SubBuffer {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let _turn = self.context.turn();

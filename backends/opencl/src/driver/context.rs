@@ -35,7 +35,7 @@ struct ContextInner {
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: this value had a count of the context. The queue, which is dropped next, has its own.
@@ -312,7 +312,7 @@ impl RawEvent {
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let _turn = self.context.turn();

@@ -122,7 +122,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let _turn = self.context.turn();
@@ -270,7 +270,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let _turn = self.context.turn();

@@ -106,7 +106,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if fork::is_forked() {
             return;
         }
         let _turn = self.calls.lock();

@@ -132,13 +132,13 @@ impl<B: Backend> Stager<B> {
     /// Returns the bytes of its pinned memory, busy or idle.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.staging.blocks().bytes }
+        if fork::is_forked() { 0 } else { self.staging.blocks().bytes }
     }
 
     /// Releases slots whose copies are complete, and returns their bytes. A slot whose state the device
     /// cannot report is released when a slot is next needed.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.staging.trim() }
+        if fork::is_forked() { 0 } else { self.staging.trim() }
     }
 }

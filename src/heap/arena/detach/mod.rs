@@ -105,7 +105,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Returns whether the arena has its physical memory: never in a forked child.
     #[must_use]
     pub fn attachment(&self) -> Attachment {
-        if fork::is_child() {
+        if fork::is_forked() {
             return Attachment::Detached;
         }
         match self.core.state.lock().phase {

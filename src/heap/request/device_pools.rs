@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use vrampool_backend::DeviceId;
 
 /// All pools of the process. Weak: a pool is not kept alive by being listed.
-static POOLS: Mutex<Vec<(DeviceId, Weak<dyn Sibling>)>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<(DeviceId, Weak<dyn DevicePool>)>> = Mutex::new(Vec::new());
 
 /// A pool of any backend.
-pub(crate) trait Sibling: Send + Sync {
+pub(crate) trait DevicePool: Send + Sync {
     fn core(&self) -> &PoolCore;
 
     /// Releases idle memory to the device. Returns the number of bytes.
@@ -18,7 +18,7 @@ pub(crate) trait Sibling: Send + Sync {
 }
 
 /// Lists a pool.
-pub(crate) fn add<S: Sibling + 'static>(pool: &Arc<S>) {
+pub(crate) fn add<S: DevicePool + 'static>(pool: &Arc<S>) {
     let (device, weak): (_, Weak<S>) = (pool.core().device, Arc::downgrade(pool));
     let mut pools = POOLS.lock();
     pools.retain(|(_, pool)| pool.strong_count() > 0);
@@ -26,8 +26,8 @@ pub(crate) fn add<S: Sibling + 'static>(pool: &Arc<S>) {
 }
 
 /// The others on the device of `pool`. They are used without the lock, because their destructors may take it.
-fn others(pool: &PoolCore) -> Vec<Arc<dyn Sibling>> {
-    let of_device = |(device, other): &(DeviceId, Weak<dyn Sibling>)| {
+fn others(pool: &PoolCore) -> Vec<Arc<dyn DevicePool>> {
+    let of_device = |(device, other): &(DeviceId, Weak<dyn DevicePool>)| {
         (*device == pool.device).then(|| other.upgrade()).flatten()
     };
     let mut others: Vec<_> = POOLS.lock().iter().filter_map(of_device).collect();
@@ -37,12 +37,12 @@ fn others(pool: &PoolCore) -> Vec<Arc<dyn Sibling>> {
 
 /// Releases idle memory of the others to the device. Returns the number of bytes.
 pub(crate) fn trim(pool: &PoolCore) -> u64 {
-    others(pool).into_iter().map(Sibling::trim).sum()
+    others(pool).into_iter().map(DevicePool::trim).sum()
 }
 
 /// The others that hold memory, most bytes first.
 pub(crate) fn holders(pool: &PoolCore) -> Vec<OtherPool> {
-    let figures = |other: &Arc<dyn Sibling>| {
+    let figures = |other: &Arc<dyn DevicePool>| {
         let depot = other.core().depot();
         let (held_bytes, idle_bytes) = (depot.accounts.now.held(), depot.bytes_now().idle);
         OtherPool { name: other.core().name.clone(), held_bytes, idle_bytes }

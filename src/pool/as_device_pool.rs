@@ -1,12 +1,12 @@
 //! A pool as one of those that release idle memory for each other.
 
 use crate::heap::core::PoolCore;
-use crate::heap::request::siblings::Sibling;
+use crate::heap::request::device_pools::DevicePool;
 use crate::pool::{Handle, Pool};
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
-impl<B: Backend> Sibling for Handle<B> {
+impl<B: Backend> DevicePool for Handle<B> {
     fn core(&self) -> &PoolCore {
         &self.core
     }
@@ -18,7 +18,7 @@ impl<B: Backend> Sibling for Handle<B> {
             None => pool.core().depot().accounts.now.charged,
         };
         let before = taken();
-        // Its children are siblings, too.
+        // Its children are listed, too.
         pool.trim_own_or_log();
         before.saturating_sub(taken())
     }
