@@ -11,6 +11,7 @@ use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::Streams;
+use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, StreamId, fork};
@@ -104,14 +105,15 @@ impl PoolCore {
     }
 
     /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
-    /// whether they are idle. Those that are busy get a marker.
-    pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId) {
+    /// whether they are idle. Those that are busy get a marker. Returns the keys of blocks that may serve the request.
+    pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId) -> SmallVec<[Key; 3]> {
         let order = self.order::<B>();
         let is_due = order.with_markers(|markers, _| markers.note_request());
-        let (users, tick) = magazine::inspect(self, |cache| {
+        let (keys, users, tick) = magazine::inspect(self, |cache| {
             let mut depot = self.depot();
             let keys = depot.keys_for(key);
-            (depot.unmarked_users::<B>(&keys, cache, stream), depot.backend_state.ticks_mut().begin())
+            let users = depot.unmarked_users::<B>(&keys, cache, stream);
+            (keys, users, depot.backend_state.ticks_mut().begin())
         });
         if is_due {
             order.poll();
@@ -119,5 +121,6 @@ impl PoolCore {
         if !users.is_empty() {
             order.ask(users, tick);
         }
+        keys
     }
 }

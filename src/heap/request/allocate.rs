@@ -18,6 +18,7 @@ use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::order;
 use crate::sync::Instant;
+use smallvec::SmallVec;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -170,9 +171,10 @@ impl PoolCore {
         request: &Request<'a, B>,
         mut found: Option<Found<'a>>,
     ) -> Result<Box<Block>, Error> {
-        let (mut accept, mut capture, mut dropped) = (Accept::Ready, None, [None, None]);
+        let (mut accept, mut keys, mut capture, mut dropped) = (Accept::Ready, None, None, [None, None]);
         loop {
-            let found = found.take().unwrap_or_else(|| self.find::<B>(request, accept, &mut dropped));
+            let search = || self.find::<B>(request, (accept, keys.take()), &mut dropped);
+            let found = found.take().unwrap_or_else(search);
             let served = match (found, accept) {
                 (Found::Idle(block), _) => match self.hand_over(block, request, (accept, capture)) {
                     Ok(block) => Some(block),
@@ -191,7 +193,7 @@ impl PoolCore {
                     capture = of_stream.inspect_err(|error| self.count_device_failure(error))?;
                     accept = Accept::Any;
                     if self.are_streams_concurrent {
-                        self.ask_users::<B>(request.key, request.stream.id());
+                        keys = Some(self.ask_users::<B>(request.key, request.stream.id()));
                         accept = Accept::Done { is_captured: capture.is_some() };
                     }
                     continue;
@@ -216,11 +218,12 @@ impl PoolCore {
     }
 
     /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that needs
-    /// only bookkeeping. Streams in `dropped` must be dropped without any lock.
+    /// only bookkeeping. `keys` are those of blocks that may serve it, if they are known. Streams in `dropped` must be
+    /// dropped without any lock.
     fn find<'a, B: Backend>(
         self: &'a Arc<Self>,
         request: &Request<'a, B>,
-        accept: Accept,
+        (accept, mut keys): (Accept, Option<SmallVec<[Key; 3]>>),
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Found<'a> {
         let Request { key, requested, stream, position, .. } = *request;
@@ -229,7 +232,7 @@ impl PoolCore {
             if depot.refuses() || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
-            let keys = depot.keys_for(key);
+            let keys = keys.take().unwrap_or_else(|| depot.keys_for(key));
             match depot.take((key, &keys), requested, stream.id(), cache, accept) {
                 Taken::Idle(block) => Found::Idle(block),
                 Taken::Busy => {
