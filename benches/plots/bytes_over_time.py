@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from hits import text, written
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 PICTURE = HERE / "bytes_over_time.svg"
@@ -23,10 +25,6 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, GAP = 960, 380, 62, 16, 62, 44, 62
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
-
-
-def text(x: float, y: float, words: str, *, size: int = 12, anchor: str = "start", colour: str = "#333") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{words}</text>'
 
 
 def steps(points: list[tuple[float, float]]) -> str:
@@ -89,16 +87,5 @@ def picture() -> str:
     return "\n".join([head, *body, "</svg>"]) + "\n"
 
 
-def main() -> int:
-    made = picture()
-    if "--check" in sys.argv[1:]:
-        if not PICTURE.exists() or PICTURE.read_text() != made:
-            print(f"{PICTURE.name} differs from benches/results; run benches/plots/bytes_over_time.py", file=sys.stderr)
-            return 1
-    else:
-        PICTURE.write_text(made)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(picture(), PICTURE, RESULTS))

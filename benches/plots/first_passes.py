@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from hits import text
+from hits import text, written
 
 HERE = Path(__file__).resolve().parent
 NOTES = HERE.parent / "design_notes.md"
@@ -51,15 +51,5 @@ def picture() -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
-def main() -> int:
-    drawn = picture()
-    if "--check" not in sys.argv[1:]:
-        PICTURE.write_text(drawn)
-    elif drawn != PICTURE.read_text():
-        print(f"{PICTURE} differs from {NOTES}; run benches/plots/first_passes.py", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(picture(), PICTURE, NOTES))

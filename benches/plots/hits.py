@@ -57,15 +57,15 @@ def picture() -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
-def main() -> int:
-    drawn = picture()
+def written(drawn: str, picture: Path, source: Path) -> int:
+    """Writes a picture, or with `--check` compares it. Returns the exit code."""
     if "--check" not in sys.argv[1:]:
-        PICTURE.write_text(drawn)
-    elif drawn != PICTURE.read_text():
-        print(f"{PICTURE} differs from {ROWS}; run benches/plots/hits.py", file=sys.stderr)
+        picture.write_text(drawn)
+    elif drawn != picture.read_text():
+        print(f"{picture} differs from {source}; run {sys.argv[0]}", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(picture(), PICTURE, ROWS))
