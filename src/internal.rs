@@ -77,8 +77,8 @@ pub fn allocate_at<B: Backend>(
     Ok(pool.handle.core.allocate_at::<B>(address, bytes, stream)?.map(Buffer::new))
 }
 
-/// Checks that the limits have room for buffers of these sizes, each rounded to its class, in place of all that is live in
-/// the pool.
+/// Checks that the limits have room for buffers of these sizes, each rounded to its class, in place of all that is live
+/// in the pool.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] if they have not.
@@ -110,7 +110,8 @@ pub fn release_private<B: Backend>(pool: &Pool<B>) -> u64 {
     pool.release_private()
 }
 
-/// Calls `act`. What would wait in it until an arena is detached or attached is [`Error::Asleep`](crate::Error::Asleep).
+/// Calls `act`. What would wait in it until an arena is detached or attached is
+/// [`Error::Asleep`](crate::Error::Asleep).
 pub fn refuse_while_changing<T>(act: impl FnOnce() -> T) -> T {
     let _refusal = Refusal::new();
     act()

@@ -59,9 +59,9 @@ pub enum Source {
     /// ```
     Virtual,
     /// Blocks of the driver's own pool, which come and go in the order of a stream
-    /// ([`Backend::allocate_on`](vrampool_backend::Backend::allocate_on)): neither a miss nor a release waits for the device. The
-    /// `limit` bounds what the pool has; the driver may keep more: freed memory until the work on it is complete, and
-    /// then as much as its threshold says.
+    /// ([`Backend::allocate_on`](vrampool_backend::Backend::allocate_on)): neither a miss nor a release waits for the
+    /// device. The `limit` bounds what the pool has; the driver may keep more: freed memory until the work on it is
+    /// complete, and then as much as its threshold says.
     Driver,
 }
 

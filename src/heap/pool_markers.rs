@@ -54,9 +54,9 @@ pub(super) fn order_in<B: Backend>(backend_state: &BackendState) -> (&Markers<B>
 }
 
 impl Depot {
-    /// Whether a request that [accepts](Accept) no idle block may get new memory instead, as streams are asked and
-    /// busy. The next frees record markers then. Memory beyond the caps would be released at its free, and allocated
-    /// again each time.
+    /// Whether a request that [accepts](Accept) no idle block may get new memory instead, after its streams were asked
+    /// and are busy. The next frees record markers then. Memory beyond the caps would be released at its free, and
+    /// allocated again each time.
     pub(crate) fn may_spare_wait(&mut self, key: Key, accept: Accept) -> bool {
         let Accept::Done { is_captured } = accept else { return false };
         self.backend_state.ticks_mut().want_markers();

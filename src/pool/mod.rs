@@ -53,10 +53,10 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// of a small class or free after they are needed ([`trim`](Self::trim), a limit that is reached, a device
 /// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
-/// The caps do not bound memory that the pool released while work still uses it: the driver may keep it until
-/// that work is complete. On a device without free memory an allocation may wait for that work. The pool
-/// itself makes the host wait only where memory runs out: for another thread that is releasing the missing memory or has it
-/// in a magazine, and over [`Source::Virtual`] for the work that used free memory ([`allocate`](Self::allocate)).
+/// The caps do not bound memory that the pool released while work still uses it: the driver may keep it until that work
+/// is complete. On a device without free memory an allocation may wait for that work. The pool itself makes the host
+/// wait only where memory runs out: for another thread that is releasing the missing memory or has it in a magazine,
+/// and over [`Source::Virtual`] for the work that used free memory ([`allocate`](Self::allocate)).
 ///
 /// **Forks.** In a child of a process that opened a device every call that can fail returns
 /// [`BackendError::Forked`], a dropped buffer or pool releases nothing, and
@@ -167,8 +167,8 @@ impl<B: Backend> Pool<B> {
     /// devices of the process that can access it. It holds no lock meanwhile, so other threads go on. Where
     /// memory may run out, no such work may wait for the thread that calls this.
     ///
-    /// If the missing memory is idle in magazines of other threads, waits up to 100 ms until they return it, each at its
-    /// next call.
+    /// If the missing memory is idle in magazines of other threads, waits up to 100 ms until they return it, each at
+    /// its next call.
     ///
     /// **Captures.** While `stream` is captured into a graph, a request is served by what was idle on it. Its
     /// earlier work on such a buffer, queued before the capture began, is ordered before the graph only on

@@ -1,4 +1,4 @@
-//! cuArena's tests against the host backend, as far as no other test has their promises, cases for what they leave out,
+//! cuArena's tests against the host backend, that no other test covers, cases for what they leave out,
 //! and one for each of its weak points.
 //!
 //! The tests are written anew; names and sizes are from `tests/test.cu` of <https://github.com/muhos/cuArena>

@@ -1,4 +1,4 @@
-//! cuArena's tests of its stable region and its bins.
+//! cuArena's tests of its stable region, merging and compaction.
 
 use super::{MB, Setup, check, contents, holds, setup, setup_with_stable};
 use vrampool::Error;

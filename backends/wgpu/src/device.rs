@@ -36,8 +36,8 @@ impl WgpuDevice {
         Ok(Self { core: opening::open(ordinal)? })
     }
 
-    /// As [`open`](Self::open), as a future: the way to a device in a browser, where 0 is the one adapter that the browser
-    /// chooses. Elsewhere it is ready at once.
+    /// As [`open`](Self::open), as a future: the way to a device in a browser, where 0 is the one adapter that the
+    /// browser chooses. Elsewhere it is ready at once.
     ///
     /// ```no_run
     /// # use vrampool_wgpu::{AllocationRequest, Backend, BackendError, Placement, Region, WgpuDevice};
@@ -111,11 +111,11 @@ impl WgpuDevice {
         self.core.gpu.queue()
     }
 
-    /// Waits, as a future, until all work enqueued on `stream` so far is done: [`synchronize`](Backend::synchronize) for tasks,
-    /// and the only wait of a browser. Outside a browser a thread polls the device while futures wait.
+    /// Waits, as a future, until all work enqueued on `stream` so far is done: [`synchronize`](Backend::synchronize)
+    /// for tasks, and the only wait of a browser. Outside a browser a thread polls the device while futures wait.
     ///
-    /// In a browser, errors of calls are known after the calls have returned, a lack of memory included. This reports the
-    /// first one since the last report.
+    /// In a browser, errors of calls are known after the calls have returned, a lack of memory included. This reports
+    /// the first one since the last report.
     ///
     /// # Errors
     /// As [`synchronize`](Backend::synchronize).
@@ -127,8 +127,8 @@ impl WgpuDevice {
         gpu.deferred_errors().await
     }
 
-    /// Copies to the host, in order on `stream`: [`download`](Backend::download) as a future, which is ready when the bytes are
-    /// there. Reports errors that are known later than the call, as [`finish`](Self::finish).
+    /// Copies to the host, in order on `stream`: [`download`](Backend::download) as a future, which is ready when the
+    /// bytes are there. Reports errors that are known later than the call, as [`finish`](Self::finish).
     ///
     /// # Errors
     /// As [`download`](Backend::download).

@@ -26,8 +26,8 @@ impl CPool {
         self.captures.create(id, tagged, &self.home).map(drop)
     }
 
-    /// Frees the live blocks of a private pool, and makes these live, which it has. If a limit has no room for them, nothing
-    /// is freed.
+    /// Frees the live blocks of a private pool, and replaces its live blocks by these. If a limit has no room for them,
+    /// nothing is freed.
     pub(crate) fn restore_private(&self, private: &Arc<Private>, wanted: &[Wanted]) -> Result<(), Failure> {
         let (own, mut live) = (private.serving(0)?, Vec::new());
         blocks::each_of(self.handle, |address, held| {

@@ -17,8 +17,8 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 /// Notices forks from now on.
 fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    // Relaxed: two threads may both watch, which does no harm; none continues before one of them does. A `Once` would keep a
-    // child waiting that is forked meanwhile.
+    // Relaxed: two threads may both watch, which does no harm; none continues before one of them does. A `Once` would
+    // keep a child waiting that is forked meanwhile.
     if !WATCHED.load(Ordering::Relaxed) {
         #[cfg(unix)]
         at_fork();
@@ -26,8 +26,8 @@ fn watch() {
     }
 }
 
-/// A value of this process. A forked child has a new one, whatever threads of its parent did with theirs at the fork: they
-/// may have locked it, or be needed to end it. The parent's value is never dropped in the child.
+/// A value of this process. A forked child has a new one, whatever threads of its parent did with theirs at the fork:
+/// they may have locked it, or be needed to end it. The parent's value is never dropped in the child.
 pub(crate) struct OfProcess<T>(ArcSwapOption<(u64, T)>);
 
 impl<T: Default> OfProcess<T> {
@@ -73,8 +73,8 @@ fn at_fork() {
     extern "C" fn forked() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: what is registered does what a child of a process with threads may: it changes one word. The
-    // library that it is in is not unloaded before the process ends, or takes the registration with it. A failure means that
-    // there is no memory for it: forks are then not noticed.
+    // SAFETY: what is registered does what a child of a process with threads may: it changes one word. The library that
+    // it is in is not unloaded before the process ends, or takes the registration with it. A failure means that there
+    // is no memory for it: forks are then not noticed.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

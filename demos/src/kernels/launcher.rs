@@ -136,8 +136,8 @@ impl<B: Backend, L: Launcher<B> + Sync> Kernels<B> for L {
                 (Function::Solve, arguments, Work::Elements(runs))
             }
         };
-        // SAFETY: the arguments are the kernel's, and so is the work. It stays within the sizes among them, and `shapes` found
-        // that each region has as many elements.
+        // SAFETY: the arguments are the kernel's, and so is the work. It stays within the sizes among them, and
+        // `shapes` found that each region has as many elements.
         unsafe { self.launch(kernel, stream, arguments, work) }
     }
 }

@@ -33,8 +33,9 @@ pub(crate) struct AdamStep {
     pub(crate) epsilon: f32,
 }
 
-/// An operation and its operands: those that it reads, its numbers, and those that it writes. All numbers are 32-bit floats,
-/// but labels are `u32`. An output that is only written may hold anything before, NaN included: its memory is recycled.
+/// An operation and its operands: those that it reads, its numbers, and those that it writes. All numbers are 32-bit
+/// floats, but labels are `u32`. An output that is only written may hold anything before, NaN included: its memory is
+/// recycled.
 #[derive(Debug)]
 pub(crate) enum Operation<'a, M> {
     /// The third = the first · the second. Either factor may be transposed.
@@ -45,10 +46,10 @@ pub(crate) enum Operation<'a, M> {
     ReluBackward(Region<'a, M>, RegionMut<'a, M>),
     /// The second = the sum of the rows of the first, which are not transposed.
     SumRows(View<'a, M>, RegionMut<'a, M>),
-    /// Cross-entropy of the softmax of each row of the logits against its label, of whose certainty the share that the number
-    /// says is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of the mean loss over the
-    /// rows; the sum of the losses is added to the first of the tally, and to the second the number of rows whose largest
-    /// logit is the label's. A label that is no column counts as the last column.
+    /// Cross-entropy of the softmax of each row of the logits against its label, with label smoothing: the number is
+    /// the share that is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of the mean
+    /// loss over the rows; the sum of the losses is added to the first of the tally, and to the second the number of
+    /// rows whose largest logit is the label's. A label that is no column counts as the last column.
     Softmax(Region<'a, M>, f32, ViewMut<'a, M>, RegionMut<'a, M>),
     /// One step of Adam: updates both moments, and moves the values against the gradient, the first.
     Adam(AdamStep, Region<'a, M>, RegionMut<'a, M>, [RegionMut<'a, M>; 2]),
@@ -59,8 +60,8 @@ pub(crate) enum Operation<'a, M> {
 
 /// The kernels of a backend.
 pub(crate) trait Kernels<B: Backend>: Sync {
-    /// Enqueues an operation on `stream`. Sums are made in one order, so that a run repeats to the bit. Operands whose sizes
-    /// do not fit each other, regions of another stream and written regions that overlap others are
+    /// Enqueues an operation on `stream`. Sums are made in one order, so that a run repeats to the bit. Operands whose
+    /// sizes do not fit each other, regions of another stream and written regions that overlap others are
     /// [`BackendError::InvalidArgument`].
     fn enqueue(&self, stream: &B::Stream, operation: Operation<'_, B::Memory>) -> Result<(), BackendError>;
 }

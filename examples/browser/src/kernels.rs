@@ -7,8 +7,6 @@
 mod launcher;
 #[path = "../../../demos/src/kernels/operations.rs"]
 mod operations;
-#[path = "../../../demos/src/kernels/oscillator.rs"]
-mod oscillator;
 #[path = "../../../demos/src/kernels/shapes.rs"]
 mod shapes;
 #[path = "../../../demos/src/kernels/view.rs"]
@@ -17,7 +15,6 @@ mod view;
 #[path = "../../../demos/src/kernels/wgpu/mod.rs"]
 mod wgpu;
 
-pub(crate) use operations::{Activation, AdamStep, Kernels};
-pub(crate) use oscillator::Oscillator;
+pub(crate) use operations::{Activation, AdamStep, Kernels, Operation};
 pub(crate) use view::{View, ViewMut};
 pub(crate) use wgpu::WgpuKernels;

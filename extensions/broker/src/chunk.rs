@@ -1,5 +1,5 @@
-//! The chunks of a run on the device: each stream's memory, the view that the caller's work gets, and the copies and the work of one
-//! chunk.
+//! The chunks of a run on the device: each stream's memory, the view that the caller's work gets, and the copies and
+//! the work of one chunk.
 
 use crate::chunk_order::{Piece, RemainingChunks};
 use crate::data::{HostData, HostPart, Side};

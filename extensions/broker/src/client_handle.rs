@@ -117,8 +117,8 @@ impl<B: Backend> ClientHandle<B> {
         Ok(!ids.is_empty())
     }
 
-    /// Sets another share. Memory beyond it is released at the next commit of its group, or by the next chunk of its run. Any share but
-    /// [`Share::Auto`] enables [`LimitMode::Active`]. An equal share changes nothing.
+    /// Sets another share. Memory beyond it is released at the next commit of its group, or by the next chunk of its
+    /// run. Any share but [`Share::Auto`] enables [`LimitMode::Active`]. An equal share changes nothing.
     ///
     /// # Errors
     /// [`BrokerError::Share`]; the previous share then remains.

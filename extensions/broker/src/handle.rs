@@ -70,9 +70,10 @@ impl<B: Backend> Broker<B> {
     ///
     /// # Errors
     /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together,
-    /// [`BrokerError::Chunk`] when it cannot be cut so that it fits, [`BrokerError::Busy`] while the group
-    /// runs, [`BrokerError::Changing`] while shares change all the time, [`BrokerError::Reentrant`] from a callback, [`BrokerError::Memory`] when the device fails. What
-    /// was queued stays queued; memory that the group had may be released.
+    /// [`BrokerError::Chunk`] when it cannot be cut so that it fits, [`BrokerError::Busy`] while the group runs,
+    /// [`BrokerError::Changing`] while shares change all the time, [`BrokerError::Reentrant`] from a callback,
+    /// [`BrokerError::Memory`] when the device fails. What was queued stays queued; memory that the group had may be
+    /// released.
     pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
         fork::check()?;
         let grant = self.core.commit(group)?;
@@ -210,8 +211,8 @@ impl<B: Backend> Broker<B> {
         Ok(freed)
     }
 
-    /// Allocates a host array of `bytes` bytes: in a file if arrays in memory would exceed the
-    /// [spill threshold](crate::BrokerBuilder::spill_threshold) together, pinned if their limit has room, else pageable.
+    /// Allocates a host array of `bytes` bytes: in a file if arrays in memory would exceed the [spill
+    /// threshold](crate::BrokerBuilder::spill_threshold) together, pinned if their limit has room, else pageable.
     ///
     /// # Errors
     /// [`BrokerError::Spill`], [`BrokerError::Memory`].

@@ -11,9 +11,10 @@ use vrampool_backend::{Backend, BackendError, Event, logging};
 const LITTLE_HEADROOM: u64 = 20;
 
 impl<B: Backend> BrokerCore<B> {
-    /// Returns unused bytes, and bytes that clients hold: of the device those that it reports as free, and idle memory of
-    /// the pool. If it reports none, the total less the bytes held by clients counts as free. `own` bytes that clients hold
-    /// count as unused. Added to the room, they would ignore a reserve that others have taken, and the budget.
+    /// Returns unused bytes, and bytes that clients hold: of the device those that it reports as free, and idle memory
+    /// of the pool. If it reports none, the total less the bytes held by clients counts as free. `own` bytes that
+    /// clients hold count as unused. Added to the room, they would ignore a reserve that others have taken, and the
+    /// budget.
     fn free_and_held(&self, own: u64) -> Result<(u64, u64), BrokerError> {
         let held = self.state.lock().held();
         let free = match self.device.memory_info() {

@@ -1,5 +1,5 @@
-//! A run: the memory of its clients, a thread for each stream that processes chunk after chunk within bounds that may fall
-//! meanwhile, and the report.
+//! A run: the memory of its clients, a thread for each stream that processes chunk after chunk within bounds that may
+//! fall meanwhile, and the report.
 
 use crate::chunk::{Batch, StreamSlot, Work, bound};
 use crate::chunk_order::{Failure, Piece, RemainingChunks};
@@ -349,8 +349,9 @@ impl<B: Backend> Batch<'_, B> {
         }
     }
 
-    /// Shortens chunks to restore the reserve if others left less than half of it free, and to keep the group within its
-    /// shares. Returns true if the stream released its memory, because the shares have no room for a run on each stream.
+    /// Shortens chunks to restore the reserve if others left less than half of it free, and to keep the group within
+    /// its shares. Returns true if the stream released its memory, because the shares have no room for a run on each
+    /// stream.
     fn watch(&self, slot: &mut StreamSlot<B>) -> bool {
         // One thread checks at a time, after all streams have followed the last change.
         let Some(_watching) = self.watching.try_lock() else { return false };
@@ -379,8 +380,8 @@ impl<B: Backend> Batch<'_, B> {
         false
     }
 
-    /// Releases the memory of a stream without further chunks if the group is beyond its shares: other streams may work on
-    /// for long.
+    /// Releases the memory of a stream without further chunks if the group is beyond its shares: other streams may work
+    /// on for long.
     fn end(&self, slot: &mut StreamSlot<B>) {
         if self.core.over_shares(self.group) > 0 {
             self.leave(slot);

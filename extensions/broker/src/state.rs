@@ -74,7 +74,7 @@ pub(crate) struct State<B: Backend> {
     pub(crate) groups: BTreeMap<String, Group<B>>,
     /// Counts pieces of work: the most recently active client has the highest number.
     pub(crate) clock: u64,
-    /// Counters except those of `turn` and `staging`.
+    /// Counters except `turn_waits` and those of `staging`.
     pub(crate) counts: BrokerCounts,
     /// Counters of deregistered clients by name, for publishers, because a counter never falls. At most
     /// [`MOST_ENDED_CLIENTS`].
@@ -357,8 +357,8 @@ impl<B: Backend> State<B> {
         if is_unused && self.members(group).next().is_none() { self.groups.remove(group) } else { None }
     }
 
-    /// Returns the bytes that the clients of a group may hold together, and the bytes that they hold. Shares that are not
-    /// enforced bound nothing.
+    /// Returns the bytes that the clients of a group may hold together, and the bytes that they hold. Shares that are
+    /// not enforced bound nothing.
     pub(crate) fn cap_and_held(&self, group: &str) -> (u64, u64) {
         let is_passive = self.mode == LimitMode::Passive;
         let of = |(id, entry): (_, &Entry<B>)| (self.shares.cap(id), entry.stats.held_bytes);

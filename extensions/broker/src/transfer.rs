@@ -200,8 +200,8 @@ impl<'a, B: Backend> Mover<'a, B> {
         part.write(self.device, range, &self.scratch)
     }
 
-    /// Returns a block, or `None` if none is ever free. Waits while others have all of them, but only after this mover's own
-    /// ones have returned, so that a wait is always for work. What arrived in them lands in `parts` first.
+    /// Returns a block, or `None` if none is ever free. Waits while others have all of them, but only after this
+    /// mover's own ones have returned, so that a wait is always for work. What arrived in them lands in `parts` first.
     fn block(
         &mut self,
         bytes: u64,

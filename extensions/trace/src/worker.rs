@@ -127,7 +127,7 @@ impl<B: Backend> Worker<'_, B> {
     }
 }
 
-/// A worker on a thread of its own, which does what it is asked until this is dropped.
+/// A worker on a thread of its own, which runs closures until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hand<'scope, 'env, B: Backend> {
     /// `None` only while dropping.
@@ -146,7 +146,7 @@ impl<'scope, 'env, B: Backend> Hand<'scope, 'env, B> {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Makes it do this. Its result is received, unless it ended early.
+    /// Runs `act` on the worker. Its result is received, unless it ended early.
     pub(crate) fn ask<T: Send + 'env>(
         &self,
         act: impl FnOnce(&mut Worker<'env, B>) -> T + Send + 'env,

@@ -289,8 +289,8 @@ impl<B: Backend> ArenaBuffer<B> {
         self.arena.state.lock().users_of_live(self.block)
     }
 
-    /// Makes `stream`, which need not wait for any user, the block's writer. After a [move](super::DeviceArena::compact)
-    /// it waits for the copy, which what is known of the users does not include.
+    /// Makes `stream`, which need not wait for any user, the block's writer. After a
+    /// [move](super::DeviceArena::compact) it waits for the copy, which what is known of the users does not include.
     ///
     /// # Errors
     /// As [`hand_over`](Self::hand_over), after a move.

@@ -190,7 +190,7 @@ impl Accounts {
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)
     }
 
-    /// Whether the limits allow `bytes` in place of all that the pool has, once idle memory of others is released.
+    /// Whether the limits allow `bytes` in place of all memory of the pool, once idle memory of others is released.
     pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
         self.rooms(Sum { charged: bytes, ..Sum::default() }).all(|room| room.over <= room.sum.idle)
     }

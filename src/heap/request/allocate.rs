@@ -163,8 +163,9 @@ impl PoolCore {
 
     /// Serves a request, in this order: from an idle block that needs no wait; one whose work is complete, after its
     /// streams were asked; new memory, while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the
-    /// device leave room; an idle block behind the marker of its last use. So streams that share no data do not wait for
-    /// each other. If no block is idle, the request is a [miss](Self::miss). `found` is set if idle blocks were searched.
+    /// device leave room; an idle block behind the marker of its last use. So streams that share no data do not wait
+    /// for each other. If no block is idle, the request is a [miss](Self::miss). `found` is set if idle blocks were
+    /// searched.
     #[inline(never)]
     fn serve<'a, B: Backend>(
         self: &'a Arc<Self>,
@@ -217,9 +218,9 @@ impl PoolCore {
         }
     }
 
-    /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that needs
-    /// only bookkeeping. `keys` are those of blocks that may serve it, if they are known. Streams in `dropped` must be
-    /// dropped without any lock.
+    /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that
+    /// needs only bookkeeping. `keys` are those of blocks that may serve it, if they are known. Streams in `dropped`
+    /// must be dropped without any lock.
     fn find<'a, B: Backend>(
         self: &'a Arc<Self>,
         request: &Request<'a, B>,

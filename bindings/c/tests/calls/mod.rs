@@ -41,7 +41,7 @@ pub(crate) fn stats(pool: u64) -> Stats {
     stats
 }
 
-/// A new pool for PyTorch, of which the process has one: a test at a time. It ends with this.
+/// PyTorch's pool, of which a process has one: tests that use it run one at a time. Dropping it shuts the pool down.
 pub(crate) struct Torch {
     pub(crate) pool: u64,
     _alone: MutexGuard<'static, ()>,

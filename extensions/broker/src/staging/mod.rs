@@ -63,7 +63,8 @@ pub(crate) struct Blocks<B: Backend> {
     pub(crate) peak: u64,
     /// Requests that had to wait, for their own copies or others'.
     pub(crate) waits: u64,
-    /// Whether not even one block could be allocated. Further attempts would be useless driver calls, until this is cleared.
+    /// Whether not even one block could be allocated. Further attempts would be useless driver calls, until this is
+    /// cleared.
     pub(crate) is_refused: bool,
 }
 
@@ -97,9 +98,9 @@ impl<B: Backend> Blocks<B> {
         self.parked.iter().map(|parked| parked.block.memory.len()).sum()
     }
 
-    /// Takes out the smallest idle block of `size` bytes or up to the next power of two. Otherwise idle blocks of other sizes are taken out, until a
-    /// further block leaves the sum at `most`; they are to be dropped without the lock. A block whose event
-    /// fails to report is taken out, too, because it would be polled forever.
+    /// Takes out the smallest idle block of `size` bytes or up to the next power of two. Otherwise idle blocks of other
+    /// sizes are taken out, until a further block leaves the sum at `most`; they are to be dropped without the lock. A
+    /// block whose event fails to report is taken out, too, because it would be polled forever.
     fn fit(&mut self, size: u64, most: u64) -> (Option<PinnedBlock<B>>, Vec<PinnedBlock<B>>) {
         let sizes = size..=size.checked_next_power_of_two().unwrap_or(u64::MAX);
         let is_fit = |parked: &Parked<B>| sizes.contains(&parked.block.memory.len());

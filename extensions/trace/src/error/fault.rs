@@ -74,7 +74,7 @@ pub enum TraceFault {
         /// The value found.
         found: String,
     },
-    /// A field is not a whole number of 64 bits.
+    /// A field is not an unsigned 64-bit integer.
     #[error("`{found}` is {what}; write a whole number from 0 to {max}", max = u64::MAX)]
     #[non_exhaustive]
     NotANumber {

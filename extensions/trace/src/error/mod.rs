@@ -13,7 +13,8 @@ use shown::shown;
 use std::fmt;
 use std::path::Path;
 
-/// An error of a trace, of fitted classes, of an output or of a replay: the position, the fault, and the action to take.
+/// An error of a trace, of fitted classes, of an output or of a replay: the position, the fault, and the action to
+/// take.
 ///
 /// ```
 /// use vrampool_trace::{TraceFault, Trace};

@@ -11,7 +11,8 @@ use crate::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::{BTreeMap, HashMap};
 
-/// The most bytes that an entry takes of an ordered map's nodes, of which each but the root is filled to five elevenths.
+/// The most bytes that an entry takes of an ordered map's nodes, of which each but the root is filled to five
+/// elevenths.
 const NODE_BYTES: usize = 48;
 
 /// What is live where, and the events so far. What is freed and was never allocated was there before the
