@@ -118,8 +118,12 @@ impl PoolCore {
         if is_due {
             order.poll();
         }
-        if !users.is_empty() {
+        let are_any = !users.is_empty();
+        if are_any {
             order.ask(users, tick);
+        }
+        if is_due || are_any {
+            self.marks.store(order.with_markers(|_, ticks| ticks.are_markers_wanted()), Relaxed);
         }
         keys
     }

@@ -29,16 +29,21 @@ impl CPool {
     /// Frees the live blocks of a private pool, and replaces its live blocks by these. If a limit has no room for them,
     /// nothing is freed.
     pub(crate) fn restore_private(&self, private: &Arc<Private>, wanted: &[Wanted]) -> Result<(), Failure> {
-        let (own, mut live) = (private.serving(0)?, Vec::new());
+        let (mut own, mut live) = (None, Vec::new());
+        if !wanted.is_empty() {
+            let serving = private.serving(wanted.iter().map(|of| of.requested).sum())?;
+            internal::check_room(&serving.pool, wanted.iter().map(|of| of.requested))?;
+            own = Some(serving);
+        }
         blocks::each_of(self.handle, |address, held| {
             if matches!(&held.memory, Memory::Captured(captured) if Arc::ptr_eq(captured.home(), private)) {
                 live.push(address);
             }
         });
-        internal::check_room(&own.pool, wanted.iter().map(|of| of.requested))?;
         for address in live {
             blocks::remove(address, |_| Ok(()))?.free();
         }
+        let Some(own) = own else { return Ok(()) };
         for &Wanted { address, requested, stream } in wanted {
             let epoch = streams::epoch();
             let (buffer, named) = self.home.with_stream(stream, |of| {

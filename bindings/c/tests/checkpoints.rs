@@ -84,6 +84,11 @@ fn a_private_pool_returns_to_an_earlier_state() {
     assert_eq!(live(), state);
     vrampool_torch_memory_fraction(2.5 / 64.0, 0);
     assert_eq!(restore(&state, MIB as u64), Status::OUT_OF_MEMORY, "1 MiB is live outside");
+    let text = last_error_text();
+    assert!(
+        text.contains("is 2.5 MiB, of which other pools use 1.0 MiB") && text.contains("have it together"),
+        "{text}"
+    );
     assert_eq!(live(), state);
     vrampool_torch_memory_fraction(3.0 / 64.0, 0);
     ok(restore(&state, MIB as u64));

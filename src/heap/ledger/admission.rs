@@ -190,9 +190,12 @@ impl Accounts {
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)
     }
 
-    /// Whether the limits allow `bytes` in place of all memory of the pool, once idle memory of others is released.
+    /// Whether the limits allow `bytes` in place of all memory of the pool, once others have released what they can.
     pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
-        self.rooms(Sum { charged: bytes, ..Sum::default() }).all(|room| room.over <= room.sum.idle)
+        let mut rooms = self.rooms(Sum { charged: bytes, ..Sum::default() });
+        rooms.all(|Room { over, sum, .. }| {
+            over <= sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing)
+        })
     }
 
     /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.

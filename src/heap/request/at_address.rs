@@ -51,7 +51,12 @@ impl PoolCore {
             return Ok(());
         }
         let need = Need { requested: bytes, class: bytes };
-        Err(self.shortage_of::<B>(need, &Position::new(self), Shortage::Limit(0)).into())
+        let mut error = self.shortage_of::<B>(need, &Position::new(self), Shortage::Limit(0));
+        // They make room.
+        error.held_bytes = error.held_bytes.saturating_sub(error.live_bytes);
+        (error.live_bytes, error.live_requested_bytes) = (0, 0);
+        self.count_out_of_memory(&error, false);
+        Err(error.into())
     }
 
     /// Takes the idle block at an address, of the class of `key` or, if it was borrowed, of a larger one.
