@@ -79,8 +79,10 @@ const OTHERS: [&str; 18] = [
 /// The process's environment. The first call warns of variables with a name that nothing reads.
 pub(crate) fn process(name: &str) -> Option<OsString> {
     static WAS_CHECKED: AtomicBool = AtomicBool::new(false);
+    // A page in a browser has no environment, and a list of its variables panics there.
+    let has_list = !cfg!(all(target_family = "wasm", target_os = "unknown"));
     // Relaxed: only one call has to be the first.
-    if !WAS_CHECKED.swap(true, Ordering::Relaxed) {
+    if has_list && !WAS_CHECKED.swap(true, Ordering::Relaxed) {
         for name in unknown(std::env::vars_os().map(|(name, _)| name)) {
             let known: Vec<_> = KNOWN.iter().filter(|name| name.starts_with(PREFIX)).copied().collect();
             let known = known.join(", ");
