@@ -26,13 +26,13 @@ impl CPool {
         self.captures.create(id, tagged, &self.home).map(drop)
     }
 
-    /// Frees the live blocks of a private pool, and replaces its live blocks by these. If a limit has no room for them,
-    /// nothing is freed.
+    /// Replaces the live blocks of a private pool. If a limit has no room for the wanted ones, nothing is freed.
     pub(crate) fn restore_private(&self, private: &Arc<Private>, wanted: &[Wanted]) -> Result<(), Failure> {
         let (mut own, mut live) = (None, Vec::new());
         if !wanted.is_empty() {
-            let serving = private.serving(wanted.iter().map(|of| of.requested).sum())?;
-            internal::check_room(&serving.pool, wanted.iter().map(|of| of.requested))?;
+            let sizes = wanted.iter().map(|of| of.requested);
+            let serving = private.serving(sizes.clone().fold(0, u64::saturating_add))?;
+            internal::check_room(&serving.pool, sizes)?;
             own = Some(serving);
         }
         blocks::each_of(self.handle, |address, held| {

@@ -3,7 +3,7 @@
 
 mod calls;
 
-use calls::{Torch, ok};
+use calls::{Torch, ok, stats};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use vrampool_c::boundary::{Numbers, Out};
@@ -70,7 +70,7 @@ fn restore(blocks: &[u64], bytes: u64) -> Status {
 
 #[test]
 fn a_private_pool_returns_to_an_earlier_state() {
-    let _alone = Torch::new(OPTIONS);
+    let alone = Torch::new(OPTIONS);
     assert_eq!(restore(&[], 0), Status::INVALID_ARGUMENT, "there is none");
     assert_eq!((vrampool_torch_pool_create(0, ID), uses()), (Status::OK, 1));
     let mut state = within(|| vec![allocate(MIB), allocate(MIB)]);
@@ -83,12 +83,16 @@ fn a_private_pool_returns_to_an_earlier_state() {
     ok(restore(&state, MIB as u64));
     assert_eq!(live(), state);
     vrampool_torch_memory_fraction(2.5 / 64.0, 0);
+    let refused = || stats(alone.pool).failed_by_limit;
+    let before = refused();
     assert_eq!(restore(&state, MIB as u64), Status::OUT_OF_MEMORY, "1 MiB is live outside");
+    assert_eq!(refused(), before + 1);
     let text = last_error_text();
     assert!(
         text.contains("is 2.5 MiB, of which other pools use 1.0 MiB") && text.contains("have it together"),
         "{text}"
     );
+    assert_eq!(restore(&state, u64::MAX), Status::OUT_OF_MEMORY, "their sum overflows");
     assert_eq!(live(), state);
     vrampool_torch_memory_fraction(3.0 / 64.0, 0);
     ok(restore(&state, MIB as u64));

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 class Interrupt(BaseException):
-    """What Ctrl-C raises, under a name of its own."""
+    """Stands for KeyboardInterrupt, which pytest would handle."""
 
 
 def has_gpu() -> bool:

@@ -127,7 +127,7 @@ impl<B: Backend> Worker<'_, B> {
     }
 }
 
-/// A worker on a thread of its own, which runs closures until this is dropped.
+/// A thread with a worker. It runs closures until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hand<'scope, 'env, B: Backend> {
     /// `None` only while dropping.
