@@ -5,13 +5,12 @@ use crate::heap::arena::DeviceArena;
 use crate::heap::block::Block;
 use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine;
-use crate::heap::store::depot::{Accept, Depot};
+use crate::heap::store::depot::{Accept, Depot, Keys};
 use crate::source::Key;
 use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::Streams;
-use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, StreamId, fork};
@@ -105,26 +104,21 @@ impl PoolCore {
     }
 
     /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
-    /// whether they are idle. Those that are busy get a marker. Returns the keys of blocks that may serve the request.
-    pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId) -> SmallVec<[Key; 3]> {
+    /// whether they are idle. Those that are busy get a marker. `keys` are those of blocks that may serve it,
+    /// if they are known.
+    pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId, keys: &mut Option<Keys>) {
         let order = self.order::<B>();
         let is_due = order.with_markers(|markers, _| markers.note_request());
-        let (keys, users, tick) = magazine::inspect(self, |cache| {
+        let (users, tick) = magazine::inspect(self, |cache| {
             let mut depot = self.depot();
-            let keys = depot.keys_for(key);
-            let users = depot.unmarked_users::<B>(&keys, cache, stream);
-            (keys, users, depot.backend_state.ticks_mut().begin())
+            let keys = keys.get_or_insert_with(|| depot.keys_for(key));
+            (depot.unmarked_users::<B>(keys, cache, stream), depot.backend_state.ticks_mut().begin())
         });
         if is_due {
             order.poll();
         }
-        let are_any = !users.is_empty();
-        if are_any {
+        if !users.is_empty() {
             order.ask(users, tick);
         }
-        if is_due || are_any {
-            self.marks.store(order.with_markers(|_, ticks| ticks.are_markers_wanted()), Relaxed);
-        }
-        keys
     }
 }

@@ -13,12 +13,11 @@ use crate::heap::request::position::Position;
 use crate::heap::request::reservation::{NoRoom, Reservation};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::times;
-use crate::heap::store::depot::{Accept, Taken};
+use crate::heap::store::depot::{Accept, Keys, Taken};
 use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::order;
 use crate::sync::Instant;
-use smallvec::SmallVec;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,7 +75,7 @@ impl PoolCore {
                     drop(depot);
                     let position = &Position::new(self);
                     let request = Request { key, requested: bytes, stream, announced, position };
-                    return Some(self.serve::<B>(&request, Some(Found::Busy(None))));
+                    return Some(self.serve::<B>(&request, true));
                 }
                 Taken::Busy => return None,
                 Taken::Nothing => {}
@@ -155,7 +154,7 @@ impl PoolCore {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let class = self.class_of(bytes).ok_or_else(|| self.too_large(bytes))?;
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
-        let served = self.serve::<B>(&request, None);
+        let served = self.serve::<B>(&request, false);
         // Before the hooks of its end, which may use the pool.
         position.end_attempt(served.is_ok(), class);
         served
@@ -164,18 +163,20 @@ impl PoolCore {
     /// Serves a request, in this order: from an idle block that needs no wait; one whose work is complete, after its
     /// streams were asked; new memory, while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the
     /// device leave room; an idle block behind the marker of its last use. So streams that share no data do not wait
-    /// for each other. If no block is idle, the request is a [miss](Self::miss). `found` is set if idle blocks were
-    /// searched.
+    /// for each other. If no block is idle, the request is a [miss](Self::miss). `is_busy`: a search found
+    /// idle blocks of other streams alone.
     #[inline(never)]
     fn serve<'a, B: Backend>(
         self: &'a Arc<Self>,
         request: &Request<'a, B>,
-        mut found: Option<Found<'a>>,
+        mut is_busy: bool,
     ) -> Result<Box<Block>, Error> {
         let (mut accept, mut keys, mut capture, mut dropped) = (Accept::Ready, None, None, [None, None]);
         loop {
-            let search = || self.find::<B>(request, (accept, keys.take()), &mut dropped);
-            let found = found.take().unwrap_or_else(search);
+            let found = match mem::take(&mut is_busy) {
+                true => Found::Busy(None),
+                false => self.find::<B>(request, accept, &mut keys, &mut dropped),
+            };
             let served = match (found, accept) {
                 (Found::Idle(block), _) => match self.hand_over(block, request, (accept, capture)) {
                     Ok(block) => Some(block),
@@ -194,13 +195,12 @@ impl PoolCore {
                     capture = of_stream.inspect_err(|error| self.count_device_failure(error))?;
                     accept = Accept::Any;
                     if self.are_streams_concurrent {
-                        keys = Some(self.ask_users::<B>(request.key, request.stream.id()));
+                        self.ask_users::<B>(request.key, request.stream.id(), &mut keys);
                         accept = Accept::Done { is_captured: capture.is_some() };
                     }
                     continue;
                 }
                 (Found::Busy(reservation), Accept::Done { .. }) => {
-                    self.marks.store(true, Relaxed);
                     accept = Accept::Any;
                     match reservation.and_then(|reservation| self.make_beside(request, reservation)) {
                         None => continue,
@@ -208,7 +208,7 @@ impl PoolCore {
                     }
                 }
                 (Found::Busy(reservation) | Found::Nothing(reservation), _) => {
-                    accept = Accept::Ready;
+                    (accept, keys) = (Accept::Ready, None);
                     self.miss::<B>(request, reservation, true)?
                 }
             };
@@ -224,7 +224,8 @@ impl PoolCore {
     fn find<'a, B: Backend>(
         self: &'a Arc<Self>,
         request: &Request<'a, B>,
-        (accept, mut keys): (Accept, Option<SmallVec<[Key; 3]>>),
+        accept: Accept,
+        keys: &mut Option<Keys>,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Found<'a> {
         let Request { key, requested, stream, position, .. } = *request;
@@ -233,8 +234,8 @@ impl PoolCore {
             if depot.refuses() || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
-            let keys = keys.take().unwrap_or_else(|| depot.keys_for(key));
-            match depot.take((key, &keys), requested, stream.id(), cache, accept) {
+            let keys = keys.get_or_insert_with(|| depot.keys_for(key));
+            let found = match depot.take((key, keys), requested, stream.id(), cache, accept) {
                 Taken::Idle(block) => Found::Idle(block),
                 Taken::Busy => {
                     let may_spare = depot.may_spare_wait(key, accept);
@@ -246,7 +247,12 @@ impl PoolCore {
                     Some(block) => Found::Idle(block),
                     None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
                 },
+            };
+            if let Accept::Done { .. } = accept {
+                // Its streams were asked.
+                self.marks.store(depot.backend_state.ticks().are_markers_wanted(), Relaxed);
             }
+            found
         };
         if !self.has_magazines() {
             return at_depot(None);

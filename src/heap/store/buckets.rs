@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 
+/// Keys of the blocks that may serve a request, smaller classes first.
+pub(crate) type Keys = SmallVec<[Key; 3]>;
+
 /// Number of a bucket's newest blocks that are searched for one of the same stream. The bound keeps the
 /// search independent of the bucket's size.
 pub(crate) const SAME_STREAM_SEARCH: usize = 16;
@@ -53,7 +56,7 @@ impl Buckets {
     }
 
     /// Returns the key of a request, and those of the classes that it borrows from.
-    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
+    pub(crate) fn keys_for(&self, key: Key) -> Keys {
         let mut keys = SmallVec::new();
         keys.push(key);
         if self.borrow() {

@@ -10,11 +10,10 @@ use crate::heap::ledger::caps::Caps;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request::queue::Queue;
 use crate::heap::stats::counts::Counters;
-pub(crate) use crate::heap::store::buckets::Taken;
+pub(crate) use crate::heap::store::buckets::{Keys, Taken};
 use crate::heap::store::keep::note_idle;
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
-use smallvec::SmallVec;
 use std::sync::Weak;
 use vrampool_backend::StreamId;
 
@@ -111,7 +110,7 @@ impl Depot {
     }
 
     /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
-    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
+    pub(crate) fn keys_for(&self, key: Key) -> Keys {
         let mut keys = self.buckets.keys_for(key);
         keys.truncate(self.allowed(key, &keys));
         keys
