@@ -23,7 +23,7 @@ pub(super) struct DeviceFamily {
 
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub(super) list: fn() -> Result<Vec<DeviceListing>, BackendError>,
+    list: fn() -> Result<Vec<DeviceListing>, BackendError>,
     /// By a name that begins with the family's.
     pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
 }

@@ -359,7 +359,7 @@ impl PoolCore {
         class.or_else(|| self.classes.round_within(bytes, self.max_allocation))
     }
 
-    pub(crate) fn largest_class(&self) -> u64 {
+    fn largest_class(&self) -> u64 {
         self.largest_class.load(Relaxed)
     }
 

@@ -97,7 +97,7 @@ pub(crate) struct Handle<B: Backend> {
     /// Its figures when it ended, for exporters and publishers.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
     /// As it was built.
-    pub(crate) settings: Settings,
+    settings: Settings,
     listed: Vec<Effective>,
     backend: PhantomData<B>,
 }
@@ -133,7 +133,7 @@ impl PoolCore {
 }
 
 impl<B: Backend> Pool<B> {
-    pub(crate) fn of_core(core: Arc<PoolCore>, settings: Settings, listed: Vec<Effective>) -> Self {
+    fn of_core(core: Arc<PoolCore>, settings: Settings, listed: Vec<Effective>) -> Self {
         let last = Arc::default();
         let handle = Arc::new(Handle { core, last, settings, listed, backend: PhantomData });
         device_pools::add(&handle);

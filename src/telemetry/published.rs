@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Held by a publication, so that figures are published in order, and a publisher's temporary handle of an owner is not
 /// taken for one of the program's.
-pub(super) static TURN: Mutex<()> = Mutex::new(());
+static TURN: Mutex<()> = Mutex::new(());
 
 /// How long and how many owners that have ended are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

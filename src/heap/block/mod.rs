@@ -70,7 +70,7 @@ impl Block {
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
-    pub(crate) fn empty(&mut self, backend_state: &mut BackendState) -> bool {
+    fn empty(&mut self, backend_state: &mut BackendState) -> bool {
         self.part.empty(backend_state)
     }
 
@@ -101,7 +101,7 @@ impl Block {
     /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping, for `stream`
     /// or, without one, its last writer. Returns its end in the arena, and streams to be dropped without any lock.
     #[inline(always)]
-    pub(crate) fn refill<B: Backend>(
+    fn refill<B: Backend>(
         &mut self,
         backend_state: &mut BackendState,
         (class, requested): (u64, u64),
@@ -157,7 +157,7 @@ impl Block {
     }
 
     /// The streams that may use it.
-    pub(crate) fn users<B: Backend>(&self) -> Streams<B::Stream> {
+    fn users<B: Backend>(&self) -> Streams<B::Stream> {
         self.part::<B>().users()
     }
 

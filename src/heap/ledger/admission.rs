@@ -50,7 +50,7 @@ impl Accounts {
     }
 
     /// Returns the idle bytes in the depot that may be released.
-    pub(crate) fn evictable(&self) -> u64 {
+    fn evictable(&self) -> u64 {
         if self.is_private { 0 } else { self.now.cached }
     }
 

@@ -134,7 +134,7 @@ impl Member {
 impl Depot {
     /// Returns the number of blocks in magazines of threads that have not visited a pool since the pool's last handle
     /// was dropped. `None` while the pool has a handle or a live buffer.
-    pub(in crate::heap) fn parked(&self) -> Option<u64> {
+    fn parked(&self) -> Option<u64> {
         (self.is_dropped() && self.bytes_now().live == 0).then_some(self.counters.live_buffers)
     }
 

@@ -315,7 +315,7 @@ impl PoolCore {
     /// Serves a request from the source. If its bytes are not reserved, idle memory is released first, as limit and
     /// budget require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed
     /// meanwhile.
-    pub(crate) fn miss<B: Backend>(
+    fn miss<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         reserved: Option<Reservation<'_>>,
@@ -360,7 +360,7 @@ impl PoolCore {
     }
 
     /// As [`make_room`](Self::make_room). `None` means that an idle block serves instead.
-    pub(crate) fn reserve<B: Backend>(
+    pub(super) fn reserve<B: Backend>(
         &self,
         request: &Request<'_, B>,
         takes_idle: bool,
@@ -383,7 +383,7 @@ impl PoolCore {
     }
 
     /// Makes a block of reserved bytes of memory that `ask` gets from the source.
-    pub(crate) fn make<B: Backend>(
+    pub(super) fn make<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         mut reservation: Reservation<'_>,

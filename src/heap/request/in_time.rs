@@ -25,7 +25,7 @@ impl Drop for LateBlock {
 impl PoolCore {
     /// Serves a request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline, another
     /// thread serves it, and a result after the deadline is reported as a lack of memory.
-    pub(crate) fn in_time<B: Backend>(
+    pub(super) fn in_time<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         reserved: Option<Reservation<'_>>,

@@ -20,7 +20,7 @@ impl PoolCore {
     /// again after each. `allow_release` is called before any of that. The request that releases everything
     /// waits for releases in progress, and is served before later requests, here and at the driver. Nothing of this
     /// begins after the time of the request.
-    pub(crate) fn ask_source<B: Backend>(
+    pub(super) fn ask_source<B: Backend>(
         &self,
         request: &Request<'_, B>,
         allow_release: impl Fn() -> Result<(), Error>,
@@ -101,7 +101,7 @@ impl PoolCore {
 
     /// As [`shortage_of`](Self::shortage_of) a request. Counts and logs it as a failure, unless the request may still
     /// wait.
-    pub(crate) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
+    pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
         let error = self.shortage_of::<B>(request.need(), position, self.as_of_request(request, shortage));
         if !position.has_deadline() {

@@ -23,7 +23,7 @@ impl PoolCore {
     /// `takes_idle`, fails with [`NoRoom::Idle`] while an idle block serves `key`.
     ///
     /// `allow_release` is called before memory is released or waited for; its error is [`NoRoom::Forbidden`].
-    pub(crate) fn make_room<'a, B: Backend>(
+    pub(super) fn make_room<'a, B: Backend>(
         &'a self,
         request: &Request<'_, B>,
         takes_idle: bool,

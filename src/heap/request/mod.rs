@@ -27,17 +27,17 @@ use crate::streams::order::Need;
 use vrampool_backend::{Backend, HookEvent};
 
 /// A request past the magazines.
-pub(crate) struct Request<'a, B: Backend> {
-    pub(crate) key: Key,
-    pub(crate) requested: u64,
-    pub(crate) stream: &'a B::Stream,
+struct Request<'a, B: Backend> {
+    key: Key,
+    requested: u64,
+    stream: &'a B::Stream,
     /// Set if hooks observe it.
-    pub(crate) announced: Option<&'a HookEvent<'a>>,
-    pub(crate) position: &'a Position<'a>,
+    announced: Option<&'a HookEvent<'a>>,
+    position: &'a Position<'a>,
 }
 
 impl<B: Backend> Request<'_, B> {
-    pub(crate) fn need(&self) -> Need {
+    fn need(&self) -> Need {
         Need { requested: self.requested, class: self.key.class }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Position<'a> {
 }
 
 /// The number of a position on another thread.
-pub(crate) type Number = Arc<AtomicU64>;
+type Number = Arc<AtomicU64>;
 
 /// A position on its way to another thread. Dropping it leaves the queue.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ struct Entry {
 }
 
 /// Condition variables to notify without the lock.
-pub(crate) type Woken = SmallVec<[Arc<Condvar>; 2]>;
+type Woken = SmallVec<[Arc<Condvar>; 2]>;
 
 impl Default for Queue {
     fn default() -> Self {

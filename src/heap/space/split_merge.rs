@@ -6,7 +6,7 @@ use super::zone_state::ZoneState;
 
 impl ZoneState {
     /// Takes `bytes` from the front of a free block. Requires a reserved record.
-    pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+    fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let Record { offset, bytes: room, .. } = table[index];
         if room == bytes {
             self.free.remove(table, index);

@@ -24,7 +24,7 @@ use vrampool_backend::Backend;
 
 impl PoolStats {
     /// Creates the statistics of a pool whose source is direct.
-    pub(crate) fn new(
+    fn new(
         accounts: &Accounts,
         counters: &Counters,
         in_magazines: &InMagazines,
@@ -99,7 +99,7 @@ impl PoolStats {
     }
 
     /// Adds the counts of a pool that was dropped.
-    pub(crate) fn after(mut self, dropped: &Self) -> Self {
+    fn after(mut self, dropped: &Self) -> Self {
         self.count_on(dropped);
         dropped.buckets.iter().for_each(|more| self.bucket(more.class).count_on(more));
         self
@@ -114,7 +114,7 @@ impl PoolStats {
     }
 
     /// Sets the fields of requests that wait.
-    pub(crate) fn with_waiting(mut self, queue: &Queue) -> Self {
+    fn with_waiting(mut self, queue: &Queue) -> Self {
         (self.waiting_requests, self.waiting_bytes) = (queue.deadlines(), queue.waiting_bytes());
         self.oldest_wait = queue.oldest_wait();
         self

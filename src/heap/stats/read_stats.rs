@@ -13,7 +13,7 @@ use vrampool_backend::fork;
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
-    pub(crate) fn stats(&mut self) -> PoolStats {
+    fn stats(&mut self) -> PoolStats {
         let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
         let mut add = |class: u64, requests: Requests, idle: u64| {
             let reported = self.buckets.classes.reported(class);

@@ -62,7 +62,7 @@ impl PoolCore {
 
     /// Not cold, as its caller is, so that it is compiled for speed.
     #[inline(never)]
-    pub(crate) fn release_unobserved(mut block: Box<Block>) {
+    fn release_unobserved(mut block: Box<Block>) {
         if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
             match magazine::put_in_shared_bin(block) {
                 Some(unplaced) => block = unplaced,

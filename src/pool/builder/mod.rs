@@ -84,7 +84,7 @@ impl<B: Backend> Pool<B> {
 }
 
 impl<B: Backend> PoolBuilder<B> {
-    pub(crate) fn new(device: &B) -> Self {
+    fn new(device: &B) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         Self {

@@ -44,7 +44,7 @@ impl<M> View<M> {
         self.mappings.iter().map(|mapping| mapping.extent.bytes).sum()
     }
 
-    pub(super) fn with<N>(self, memory: N) -> View<N> {
+    fn with<N>(self, memory: N) -> View<N> {
         View { memory, is_range: self.is_range, age: self.age, mappings: self.mappings }
     }
 

@@ -40,7 +40,7 @@ impl<B: Backend> State<B> {
     }
 
     /// The peak of live bytes and bytes in flight, including a request of `bytes`.
-    pub(in crate::heap::arena) fn needed_with(&self, bytes: u64) -> u64 {
+    fn needed_with(&self, bytes: u64) -> u64 {
         let now = self.engine.used() + self.uses.ticks.free_in_flight();
         self.peaks.needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
     }

@@ -156,7 +156,7 @@ impl<B: Backend> State<B> {
     /// Returns all streams whose work may use addresses of `ranges`, which no buffer has. These are the
     /// streams that used free bytes of their pieces, and the streams that got bytes of them since, which are
     /// ordered after all earlier users.
-    pub(crate) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
+    fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
         let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
         pieces.sort_unstable_by_key(|piece| piece.start);
         pieces.dedup();

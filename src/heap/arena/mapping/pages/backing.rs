@@ -59,7 +59,7 @@ pub(crate) struct Backing<B: Backend> {
     pub(crate) retiring: VecDeque<Retiring<B>>,
     pub(crate) retiring_weight: Weight,
     /// Number of ends and stitched ranges so far.
-    pub(super) ages: u64,
+    ages: u64,
     /// The last search for a range.
     pub(super) search: Search,
     /// Whether a [decay](crate::arena::DeviceArena::decay) was called.

@@ -142,7 +142,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Updates the indices after pieces or stitched ranges have changed.
-    pub(super) fn place_anew(&mut self) {
+    fn place_anew(&mut self) {
         let Self { extents, stitched, parts_of, search, .. } = self;
         search.forget();
         parts_of.iter_mut().for_each(SmallVec::clear);
