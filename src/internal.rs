@@ -18,34 +18,34 @@ pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream
     pool.allocate_ready(bytes, stream)
 }
 
-pub use crate::heap::magazine::known::Key;
+pub use crate::heap::magazine::known::Numbers;
 
-/// Lets this thread [allocate](take_known) from idle memory of `pool` for work on `stream` by `key`, if that serves
+/// Lets this thread [allocate](take_known) from idle memory of `pool` for work on `stream` by `numbers`, if that serves
 /// requests of `bytes` bytes. Keeps no handle of the pool, which may be dropped.
 #[inline]
-pub fn know<B: Backend>(key: Key, bytes: u64, pool: &Pool<B>, stream: StreamId) {
-    magazine::know(key, bytes, &pool.handle.core, stream);
+pub fn know<B: Backend>(numbers: Numbers, bytes: u64, pool: &Pool<B>, stream: StreamId) {
+    magazine::know(numbers, bytes, &pool.handle.core, stream);
 }
 
-/// Removes all keys that this thread [knows](know).
+/// Removes all numbers that this thread [knows](know).
 pub fn forget_known() {
     magazine::forget_known();
 }
 
-/// Allocates from this thread's idle blocks by a key that it [knows](know). `B` is the pool's. `None` is no failure:
+/// Allocates from this thread's idle blocks by numbers that it [knows](know). `B` is the pool's. `None` is no failure:
 /// [`Pool::allocate`] serves the request. Not for a forked child.
 #[inline(always)]
 #[must_use]
-pub fn take_known<B: Backend>(key: Key, bytes: u64) -> Option<Buffer<B>> {
-    magazine::take_known(key, bytes).map(Buffer::new)
+pub fn take_known<B: Backend>(numbers: Numbers, bytes: u64) -> Option<Buffer<B>> {
+    magazine::take_known(numbers, bytes).map(Buffer::new)
 }
 
 /// As [`take_known`], from idle memory that threads share, for requests that [`take_known`] does not serve.
 #[inline]
 #[must_use]
-pub fn take_known_large<B: Backend>(key: Key, bytes: u64) -> Option<Buffer<B>> {
+pub fn take_known_large<B: Backend>(numbers: Numbers, bytes: u64) -> Option<Buffer<B>> {
     let mut dropped = [None, None];
-    magazine::with_known(key, |_, pool, stream| pool.take_ready::<B>(bytes, stream, &mut dropped))
+    magazine::with_known(numbers, |_, pool, stream| pool.take_ready::<B>(bytes, stream, &mut dropped))
         .map(Buffer::new)
 }
 

@@ -3,12 +3,12 @@
 
 use crate::streams::{self, Named};
 use vrampool::any::AnyDevice;
-use vrampool::internal::{self, Key};
+use vrampool::internal::{self, Numbers};
 use vrampool::{Buffer, Pool};
 
 /// From now on this thread serves requests like this one from its idle blocks of `pool`.
 pub(crate) fn remember(handle: u64, Named { raw, id, epoch }: Named, bytes: u64, pool: &Pool<AnyDevice>) {
-    internal::know(Key { pool: handle, stream: raw as u64, epoch }, bytes, pool, id);
+    internal::know(Numbers { pool: handle, stream: raw as u64, epoch }, bytes, pool, id);
 }
 
 /// [`take`] or [`take_large`].
@@ -19,14 +19,14 @@ pub(crate) type Take = fn(u64, usize, u64) -> Option<(Buffer<AnyDevice>, u64)>;
 #[inline(always)]
 pub(crate) fn take(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
     let epoch = streams::epoch();
-    Some((internal::take_known(Key { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
+    Some((internal::take_known(Numbers { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
 }
 
 /// As [`take`], of idle memory that threads share.
 #[inline(always)]
 pub(crate) fn take_large(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
     let epoch = streams::epoch();
-    Some((internal::take_known_large(Key { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
+    Some((internal::take_known_large(Numbers { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
 }
 
 #[cfg(test)]

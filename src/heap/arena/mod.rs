@@ -55,6 +55,7 @@ pub use crate::heap::space::zone::Zone;
 
 use crate::error::{Error, Owner};
 use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::request::ArenaRequest;
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
@@ -160,31 +161,20 @@ impl<B: Backend> DeviceArena<B> {
         zone: Zone,
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let allocated = self.core.allocate((bytes, alignment, zone), stream, || false);
+        let allocated = self.core.allocate((bytes, alignment, zone), stream);
         allocated.map_err(|error| self.explain(error, Some(bytes)))
     }
 
-    /// As [`allocate`](Self::allocate), without the arena's figures in an error. Before a growing arena maps more, it
-    /// calls `reclaim`, which may free memory that serves the request instead.
+    /// As [`allocate`](Self::allocate), for a pool whose search at once found nothing, without the arena's figures in an
+    /// error. Before a growing arena maps more, it calls `reclaim`, which may free memory that serves instead.
     pub(crate) fn allocate_reclaiming(
         &self,
         bytes: u64,
         stream: &B::Stream,
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        self.core.allocate((bytes, 1, Zone::Dynamic), stream, reclaim)
-    }
-
-    /// Does not wait for a change.
-    ///
-    /// # Errors
-    /// [`Error::Asleep`] for a request of `bytes` of the pool, if the arena is detached or about to be.
-    pub(crate) fn check_awake(&self, bytes: u64) -> Result<(), Error> {
-        let state = self.core.state.lock();
-        match state.is_pool_asleep() {
-            true => Err(Error::Asleep { requested_bytes: bytes, live_bytes: state.engine.used() }),
-            false => Ok(()),
-        }
+        let request = ArenaRequest { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
+        self.core.allocate_past_bookkeeping(request, reclaim)
     }
 
     /// Adds the arena's figures to a lack of memory.

@@ -66,21 +66,29 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Allocates a block. Before a growing arena maps more, `reclaim` may return memory to it, and returns whether it
-    /// did; that memory is searched first.
+    /// Allocates a block.
     #[inline(always)]
     pub(super) fn allocate(
         self: &Arc<Self>,
         (bytes, alignment, zone): (u64, u64, Zone),
         stream: &B::Stream,
-        reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.check_device(stream)?;
-        let mut request = ArenaRequest { bytes, alignment, zone, stream, is_captured: false };
-        if let Some(buffer) = self.allocate_at_once(&request) {
-            return Ok(buffer);
+        let request = ArenaRequest { bytes, alignment, zone, stream, is_captured: false };
+        match self.allocate_at_once(&request) {
+            Some(buffer) => Ok(buffer),
+            None => self.allocate_past_bookkeeping(request, || false),
         }
-        request.is_captured = self.is_captured(stream);
+    }
+
+    /// As [`allocate`](Self::allocate), where more than bookkeeping may be needed. Before a growing arena maps more,
+    /// `reclaim` may return memory to it, and returns whether it did; that memory is searched first.
+    pub(super) fn allocate_past_bookkeeping(
+        self: &Arc<Self>,
+        mut request: ArenaRequest<'_, B::Stream>,
+        reclaim: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        request.is_captured = self.is_captured(request.stream);
         match self.serve(&request, reclaim) {
             Err(refusal @ Error::Capture { forbidden: Forbidden::Wait, .. }) => {
                 self.serve_elsewhere(&request)?.ok_or(refusal)

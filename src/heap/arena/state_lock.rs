@@ -75,11 +75,6 @@ impl<B: Backend> Drop for StateLock<B> {
 }
 
 impl<B: Backend> StateGuard<'_, B> {
-    /// Whether the pool refuses requests for the arena.
-    pub(super) fn is_pool_asleep(&self) -> bool {
-        self.depot.life == Life::Asleep
-    }
-
     /// As [`Depot::parked_in_arena`].
     pub(super) fn parked(&self) -> Option<(usize, u64)> {
         self.depot.parked_in_arena()

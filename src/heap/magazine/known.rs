@@ -7,7 +7,7 @@ use vrampool_backend::StreamId;
 /// A caller's numbers for a pool and a stream.
 #[cfg_attr(model, allow(unreachable_pub, reason = "a model has no callers by numbers"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct Numbers {
     /// The pool.
     pub pool: u64,
     /// The stream, of the pool's device.
@@ -16,10 +16,10 @@ pub struct Key {
     pub epoch: u64,
 }
 
-/// The slot that serves requests of a key.
+/// The slot that serves requests with these numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownPool {
-    key: Key,
+    numbers: Numbers,
     /// The slot of the thread cache.
     pub(super) slot: u8,
     /// The epoch of the thread cache; no other pool is ever in it.
@@ -33,7 +33,7 @@ const ENTRIES: usize = 16;
 #[cfg(model)]
 const ENTRIES: usize = 1;
 
-/// The entries of a thread, each at the place of its key.
+/// The entries of a thread, each at the place of its numbers.
 pub(super) struct Known([KnownPlace; ENTRIES]);
 
 /// On one cache line.
@@ -46,18 +46,18 @@ impl Known {
     }
 
     #[inline(always)]
-    fn place(&self, key: Key) -> &Cell<Option<KnownPool>> {
-        let hash = (key.stream ^ key.pool).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn place(&self, numbers: Numbers) -> &Cell<Option<KnownPool>> {
+        let hash = (numbers.stream ^ numbers.pool).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.0[(hash >> 60) as usize % ENTRIES].0
     }
 
     #[inline(always)]
-    pub(super) fn find(&self, key: Key) -> Option<KnownPool> {
-        self.place(key).get().filter(|entry| entry.key == key)
+    pub(super) fn find(&self, numbers: Numbers) -> Option<KnownPool> {
+        self.place(numbers).get().filter(|entry| entry.numbers == numbers)
     }
 
-    pub(super) fn set(&self, key: Key, slot: u8, epoch: u64, stream: StreamId) {
-        self.place(key).set(Some(KnownPool { key, slot, epoch, stream }));
+    pub(super) fn set(&self, numbers: Numbers, slot: u8, epoch: u64, stream: StreamId) {
+        self.place(numbers).set(Some(KnownPool { numbers, slot, epoch, stream }));
     }
 
     pub(super) fn clear(&self) {

@@ -40,7 +40,7 @@ pub(crate) mod thread_cache;
 use crate::heap::block::Block;
 use crate::heap::core::{DROPPED, NEVER, PoolCore};
 use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::magazine::known::{Key, Known, KnownPool};
+use crate::heap::magazine::known::{Known, KnownPool, Numbers};
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::store::depot::Depot;
@@ -99,24 +99,24 @@ fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Op
     taken.ok().flatten()
 }
 
-/// As [`take`], of the pool and for the stream that this thread [knows](know) by a key.
+/// As [`take`], of the pool and for the stream that this thread [knows](know) by these numbers.
 #[inline(always)]
-pub(crate) fn take_known(key: Key, requested: u64) -> Option<Box<Block>> {
-    with_known(key, |cache, pool, stream| {
+pub(crate) fn take_known(numbers: Numbers, requested: u64) -> Option<Box<Block>> {
+    with_known(numbers, |cache, pool, stream| {
         let bin = pool.class_table.of_request(requested)?;
         cache.pop(bin, requested, stream)
     })
 }
 
-/// Calls `act` with the thread cache, the pool and the stream that this thread [knows](know) by a key.
+/// Calls `act` with the thread cache, the pool and the stream that this thread [knows](know) by these numbers.
 #[inline(always)]
 pub(crate) fn with_known<T>(
-    key: Key,
+    numbers: Numbers,
     act: impl FnOnce(&ThreadCache, &PoolCore, StreamId) -> Option<T>,
 ) -> Option<T> {
     let acted = KEPT.try_with(|kept| {
         let local = kept.local.try_borrow().ok()?;
-        let KnownPool { slot, epoch, stream, .. } = kept.known.find(key)?;
+        let KnownPool { slot, epoch, stream, .. } = kept.known.find(numbers)?;
         let cache = local.caches[usize::from(slot) % SLOTS].get()?;
         let pool = cache.pool.try_borrow().ok()?;
         // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
@@ -126,9 +126,9 @@ pub(crate) fn with_known<T>(
     acted.ok().flatten()
 }
 
-/// From now on this thread finds its idle blocks of `pool` for `stream` by a key, if it has any and requests of so many
-/// bytes are served by [`take`], or are too large for it.
-pub(crate) fn know(key: Key, requested: u64, pool: &PoolCore, stream: StreamId) {
+/// From now on this thread finds its idle blocks of `pool` for `stream` by these numbers, if it has any and requests of
+/// so many bytes are served by [`take`], or are too large for it.
+pub(crate) fn know(numbers: Numbers, requested: u64, pool: &PoolCore, stream: StreamId) {
     match pool.class_table.of_request(requested) {
         Some(NO_BIN) => return,
         None if pool.is_observed() => return,
@@ -136,7 +136,7 @@ pub(crate) fn know(key: Key, requested: u64, pool: &PoolCore, stream: StreamId) 
     }
     let _ = KEPT.try_with(|kept| {
         let local = kept.local.try_borrow().ok()?;
-        kept.known.set(key, pool.slot, local.cache(pool)?.epoch.get(), stream);
+        kept.known.set(numbers, pool.slot, local.cache(pool)?.epoch.get(), stream);
         Some(())
     });
 }

@@ -332,13 +332,12 @@ impl PoolCore {
         reserved: Option<Reservation<'_>>,
         takes_idle: bool,
     ) -> Result<Option<Box<Block>>, Error> {
-        let Request { key, requested, stream, .. } = *request;
-        let (supply, need) = (self.supply::<B>(), request.need());
-        let may_ask = match supply.asks_driver(key) {
-            true => need.check(&supply.device, stream, Forbidden::Allocation),
-            false => supply.arena().map_or(Ok(()), |arena| arena.check_awake(requested)),
-        };
-        may_ask.inspect_err(|error| self.count_device_failure(error))?;
+        let Request { key, stream, .. } = *request;
+        let supply = self.supply::<B>();
+        if supply.asks_driver(key) {
+            let may_ask = request.need().check(&supply.device, stream, Forbidden::Allocation);
+            may_ask.inspect_err(|error| self.count_device_failure(error))?;
+        }
         let allow_release = || self.allow_release(request);
         if reclaim_thread::has_left() && allow_release().is_ok() {
             reclaim_thread::free();
@@ -375,7 +374,7 @@ impl PoolCore {
                 self.count_failure(Reason::Closed);
                 Err(Error::Closed)
             }
-            Err(NoRoom::Forbidden(error)) => {
+            Err(NoRoom::Refused(error)) => {
                 self.count_device_failure(&error);
                 Err(error)
             }

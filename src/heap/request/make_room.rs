@@ -2,7 +2,7 @@
 //! are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::Error;
-use crate::heap::core::{DepotGuard, PoolCore, Recall};
+use crate::heap::core::{DepotGuard, Life, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::Request;
@@ -22,7 +22,7 @@ impl PoolCore {
     /// Reserves the bytes of `key` within limit and budget, and releases idle memory as they require. With
     /// `takes_idle`, fails with [`NoRoom::Idle`] while an idle block serves `key`.
     ///
-    /// `allow_release` is called before memory is released or waited for; its error is [`NoRoom::Forbidden`].
+    /// `allow_release` is called before memory is released or waited for; its error is [`NoRoom::Refused`].
     pub(super) fn make_room<'a, B: Backend>(
         &'a self,
         request: &Request<'_, B>,
@@ -30,17 +30,21 @@ impl PoolCore {
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'a>, NoRoom> {
         let &Request { key, position, .. } = request;
-        let class = key.class;
+        let (class, is_of_arena) = (key.class, !self.supply::<B>().asks_driver(key));
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
+            if is_of_arena && depot.life == Life::Asleep {
+                let (requested_bytes, live_bytes) = (request.requested, depot.bytes_now().live);
+                break Err(NoRoom::Refused(Error::Asleep { requested_bytes, live_bytes }));
+            }
             if takes_idle && depot.has_idle_instead(key, position) {
                 break Err(NoRoom::Idle);
             }
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
-                allow_release().map_err(NoRoom::Forbidden)?;
+                allow_release().map_err(NoRoom::Refused)?;
                 depot = self.recall_for(class);
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.

@@ -21,8 +21,8 @@ pub(crate) enum NoRoom {
     Reserved,
     /// The program has closed the pool.
     Closed,
-    /// A release of memory is forbidden now.
-    Forbidden(Error),
+    /// A capture forbids a release of memory, or the pool is asleep.
+    Refused(Error),
 }
 
 /// Bytes that a miss may take from the device. Dropping it uncommitted, also by a panic, cancels them.

@@ -1,5 +1,5 @@
 //! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
-//! mapping is refused, it climbs the ladder of mappings.
+//! mapping is refused, it makes room for mappings and tries again.
 
 use super::make::{Lack, MakeFailure};
 use super::pages::{Budget, Growth, Weight};
@@ -14,9 +14,9 @@ use parking_lot::MutexGuard as LongMutexGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Scarce};
 
-/// Most rungs of the ladder of mappings. The first retires ranges whose work is complete, the others wait for that
-/// work: several, because other threads may take the mappings that they free.
-const RUNGS: u8 = 4;
+/// Most retries after a refusal for lack of mappings or addresses. The first retires ranges whose work is complete, the
+/// others wait for that work: several, because other threads may take the mappings that they free.
+const RETRIES: u8 = 4;
 
 /// The request and its attempts so far. No other thread changes the arena meanwhile.
 struct Attempt<'a, B: Backend> {
@@ -29,8 +29,8 @@ struct Attempt<'a, B: Backend> {
     budget: Budget,
     /// The device's out-of-memory error, if any.
     shortage: Option<BackendError>,
-    /// Rungs climbed.
-    rungs: u8,
+    /// So far, after a refusal for lack of mappings or addresses.
+    retries: u8,
 }
 
 /// A buffer, or `None` if the state has changed: search again.
@@ -56,7 +56,7 @@ impl<B: Backend> ArenaCore<B> {
             alone: Some(alone),
             budget: Budget::Free,
             shortage: None,
-            rungs: 0,
+            retries: 0,
         };
         loop {
             if let Some(buffer) = attempt.step(state)? {
@@ -104,7 +104,7 @@ impl<B: Backend> Attempt<'_, B> {
             state.cancel_growth(&growth);
             drop(state);
             let refusal = BackendError::lacks(weight.bytes, Scarce::Mappings);
-            return if self.is_beside { Err(refusal.into()) } else { self.climb(weight, &[], refusal) };
+            return if self.is_beside { Err(refusal.into()) } else { self.retry_with(weight, &[], refusal) };
         }
         let is_stitched = growth.stitched.is_some();
         match self.arena.build(state, growth) {
@@ -124,13 +124,14 @@ impl<B: Backend> Attempt<'_, B> {
         }
     }
 
-    /// Climbs a rung for mappings or addresses of `weight`. A wait also releases free memory of `parts` of the range.
-    fn climb(&mut self, weight: Weight, parts: &[Zone], refusal: BackendError) -> Outcome<B> {
-        self.rungs += 1;
-        if self.rungs > RUNGS {
+    /// Makes room for mappings or addresses of `weight` before a retry. A wait also releases free memory of `parts` of
+    /// the range.
+    fn retry_with(&mut self, weight: Weight, parts: &[Zone], refusal: BackendError) -> Outcome<B> {
+        self.retries += 1;
+        if self.retries > RETRIES {
             return Err(refusal.into());
         }
-        if self.rungs > 1 {
+        if self.retries > 1 {
             self.among_others(|arena| arena.release_unused(parts))?;
         }
         self.arena.make_way(weight);
@@ -148,7 +149,7 @@ impl<B: Backend> Attempt<'_, B> {
         let lacks = failure.lacks;
         let error = failure.into_error();
         if error.is_out_of_memory() && lacks == Lack::Mappings {
-            return self.climb(Weight::MAX, &[Zone::Stable, Zone::Dynamic], error);
+            return self.retry_with(Weight::MAX, &[Zone::Stable, Zone::Dynamic], error);
         }
         if !error.is_out_of_memory() || self.budget == Budget::Exhausted {
             return Err(error.into());

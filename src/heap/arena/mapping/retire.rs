@@ -3,7 +3,7 @@
 //! `pages::stitched_ranges` selects them. No request waits for that work on the host: events are recorded
 //! when a range is taken out, and polled when others are. Work of other devices cannot be polled; if there
 //! may be some, ranges wait for a release that waits for it. They still count, so the bounds hold; a quarter
-//! of the bounds is left for them. Only the last rung of the out-of-memory ladder waits, without a lock.
+//! of the bounds is left for them. Only a retry after a refusal waits, without a lock.
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;

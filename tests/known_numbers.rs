@@ -1,13 +1,13 @@
 //! Idle blocks that a thread takes by a caller's numbers are of the pool and the stream that it knows by these numbers,
 //! and of that pool's present epoch.
 //!
-//! The naive twin maps each key to the name of its pool; names are never reused.
+//! The naive twin maps a caller's numbers to the name of its pool; names are never reused.
 
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::thread;
 use vrampool::host::HostDevice;
-use vrampool::internal::{self, Key};
+use vrampool::internal::{self, Numbers};
 use vrampool::{Backend, Buffer, Pool, Source, Stream};
 
 /// Numbers of pools and of streams: more pairs than a thread keeps.
@@ -19,9 +19,9 @@ const BYTES: [u64; 3] = [1000, 5000, 2 << 20];
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Allocates and knows the key, then frees.
+    /// Allocates and knows the numbers, then frees.
     Request(usize, usize, u64),
-    /// Takes by the key.
+    /// Takes by the numbers.
     Take(usize, usize, u64),
     /// Frees what was taken.
     Free,
@@ -44,14 +44,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Some of these keys have the same place in a thread's table.
-fn key(pool: usize, stream: usize) -> Key {
-    Key { pool: pool as u64 * 1025 + 1024, stream: stream as u64 * 0x10a0, epoch: 7 }
+/// Some of these numbers have the same place in a thread's table.
+fn numbers(pool: usize, stream: usize) -> Numbers {
+    Numbers { pool: pool as u64 * 1025 + 1024, stream: stream as u64 * 0x10a0, epoch: 7 }
 }
 
 proptest! {
     #[test]
-    fn a_block_taken_by_a_key_is_of_its_pool_and_its_stream(steps in prop::collection::vec(step(), 0..80)) {
+    fn a_block_taken_by_numbers_is_of_its_pool_and_its_stream(steps in prop::collection::vec(step(), 0..80)) {
         let device = HostDevice::builder().memory_limit(1 << 30).build();
         let streams = [(); STREAMS].map(|()| device.create_stream().expect("a stream"));
         let mut made = 0;
@@ -69,16 +69,16 @@ proptest! {
             match step {
                 Step::Request(pool, stream, bytes) => {
                     let buffer = pools[pool].allocate(bytes, &streams[stream]).expect("memory");
-                    internal::know(key(pool, stream), bytes, &pools[pool], buffer.stream_id());
+                    internal::know(numbers(pool, stream), bytes, &pools[pool], buffer.stream_id());
                     twin.insert((pool, stream), pools[pool].name().to_owned());
                     // An arena that maps memory recalls what is idle.
                     let stays = bytes < 1 << 20 && pools[pool].arena().is_none();
                     last_freed = stays.then_some((pool, stream, bytes));
                 }
                 Step::Take(pool, stream, bytes) => {
-                    let key = key(pool, stream);
+                    let numbers = numbers(pool, stream);
                     let buffer: Option<Buffer<HostDevice>> =
-                        internal::take_known(key, bytes).or_else(|| internal::take_known_large(key, bytes));
+                        internal::take_known(numbers, bytes).or_else(|| internal::take_known_large(numbers, bytes));
                     prop_assert!(buffer.is_some() || freed != Some((pool, stream, bytes)), "it was just freed");
                     if let Some(buffer) = buffer {
                         let of = twin.get(&(pool, stream)).map(String::as_str);
@@ -97,9 +97,9 @@ proptest! {
                     let trimmed = thread::scope(|scope| scope.spawn(|| pools[pool].trim()).join());
                     trimmed.expect("no panic").expect("a trim");
                     for stream in 0..STREAMS {
-                        let key = key(pool, stream);
-                        let small: Option<Buffer<HostDevice>> = internal::take_known(key, BYTES[0]);
-                        let large: Option<Buffer<HostDevice>> = internal::take_known_large(key, BYTES[2]);
+                        let numbers = numbers(pool, stream);
+                        let small: Option<Buffer<HostDevice>> = internal::take_known(numbers, BYTES[0]);
+                        let large: Option<Buffer<HostDevice>> = internal::take_known_large(numbers, BYTES[2]);
                         prop_assert!(small.is_none() && large.is_none(), "the memory was recalled");
                     }
                 }
