@@ -17,8 +17,8 @@ fn names() -> Vec<String> {
 
 /// The JSON objects that the program prints, one a line. Drivers may have something to say on stderr.
 fn vrampool(arguments: &[&str]) -> Vec<Value> {
-    let (code, text, err) =
-        outcome(command(env!("CARGO_BIN_EXE_vrampool-demos")).args(arguments).env_remove("VRAMPOOL_BACKEND"));
+    let mut program = command(env!("CARGO_BIN_EXE_vrampool-demos"));
+    let (code, text, err) = outcome(program.args(arguments).arg("--json").env_remove("VRAMPOOL_BACKEND"));
     assert_eq!(code, Some(0), "{arguments:?}: {err}");
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
@@ -30,9 +30,7 @@ fn number(report: &Value, key: &str) -> f64 {
 #[test]
 fn it_learns_as_on_the_host() {
     // A third of the default epochs learns as much, and a device that is a processor takes a second an epoch.
-    let train = |name: &str| {
-        vrampool(&["train", "--json", "--backend", name, "--overlap", "0", "--epochs", "10"]).remove(0)
-    };
+    let train = |on: &str| vrampool(&["train", "--overlap=0", "--epochs=10", "--backend", on]).remove(0);
     let host = number(&train("host"), "test_accuracy");
     for name in names() {
         let report = train(&name);
@@ -55,7 +53,6 @@ fn real_buffers_stay_as_they_were_written() {
                 "replay",
                 trace,
                 "--touch",
-                "--json",
                 "--backend",
                 &name,
                 "--source",

@@ -192,7 +192,7 @@ impl PoolCore {
                 },
                 (Found::Busy(_), Accept::Ready) => {
                     let of_stream = self.supply::<B>().device.capture_of(request.stream).map_err(Error::from);
-                    capture = of_stream.inspect_err(|error| self.count_device_failure(error))?;
+                    capture = of_stream.inspect_err(|error| self.count_refusal(error))?;
                     accept = Accept::Any;
                     if self.are_streams_concurrent {
                         self.ask_users::<B>(request.key, request.stream.id(), &mut keys);
@@ -336,7 +336,7 @@ impl PoolCore {
         let supply = self.supply::<B>();
         if supply.asks_driver(key) {
             let may_ask = request.need().check(&supply.device, stream, Forbidden::Allocation);
-            may_ask.inspect_err(|error| self.count_device_failure(error))?;
+            may_ask.inspect_err(|error| self.count_refusal(error))?;
         }
         let allow_release = || self.allow_release(request);
         if reclaim_thread::has_left() && allow_release().is_ok() {
@@ -348,7 +348,7 @@ impl PoolCore {
         self.make(request, reservation, ask).map(Some).map_err(|error| match error {
             Error::OutOfMemory(error) => self.out_of_memory::<B>(request, error.shortage),
             error => {
-                self.count_device_failure(&error);
+                self.count_refusal(&error);
                 error
             }
         })
@@ -370,12 +370,8 @@ impl PoolCore {
             Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => {
                 Err(self.out_of_memory::<B>(request, Shortage::Limit(0)))
             }
-            Err(NoRoom::Closed) => {
-                self.count_failure(Reason::Closed);
-                Err(Error::Closed)
-            }
             Err(NoRoom::Refused(error)) => {
-                self.count_device_failure(&error);
+                self.count_refusal(&error);
                 Err(error)
             }
         }

@@ -1,5 +1,6 @@
 //! The limit and the budget: whether a miss may ask the source, and what must be released or waited for first.
 
+use crate::error::Error;
 use crate::heap::block::Block;
 use crate::heap::core::Life;
 use crate::heap::ledger::accounts::Admission;
@@ -51,7 +52,7 @@ impl Depot {
         may_wait: bool,
     ) -> Result<(Vec<Box<Block>>, u64), NoRoom> {
         if self.life == Life::Closed {
-            return Err(NoRoom::Closed);
+            return Err(NoRoom::Refused(Error::Closed));
         }
         if self.is_reserved_for_waiter(class, position) {
             return Err(NoRoom::Reserved);

@@ -19,9 +19,7 @@ pub(crate) enum NoRoom {
     Limit,
     /// A limit, which has room only for bytes that earlier requests wait for.
     Reserved,
-    /// The program has closed the pool.
-    Closed,
-    /// A capture forbids a release of memory, or the pool is asleep.
+    /// A capture forbids a release of memory, or the pool is closed or asleep.
     Refused(Error),
 }
 

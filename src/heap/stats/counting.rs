@@ -14,14 +14,17 @@ impl PoolCore {
         counters.failed.add(&mut counters.last_failure, reason, now);
     }
 
-    /// Counts a request that failed because of the device or of a capture.
-    pub(crate) fn count_device_failure(&self, error: &Error) {
-        // Requests of a pool that is asleep have no count: nothing failed.
-        if matches!(error, Error::Asleep { .. }) {
-            return;
+    /// Counts a request that failed because of the device, of a capture or of the pool's state.
+    pub(crate) fn count_refusal(&self, error: &Error) {
+        match error {
+            // Requests of a pool that is asleep have no count: nothing failed.
+            Error::Asleep { .. } => {}
+            Error::Closed => self.count_failure(Reason::Closed),
+            _ => {
+                self.note_device_error(DeviceCall::Allocate, error);
+                self.count_failure(Reason::Backend);
+            }
         }
-        self.note_device_error(DeviceCall::Allocate, error);
-        self.count_failure(Reason::Backend);
     }
 
     /// Counts an error if the device reported it.
