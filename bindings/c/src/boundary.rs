@@ -6,7 +6,7 @@
 
 mod slices;
 
-pub use slices::{Bytes, BytesOut, Numbers, Texts};
+pub use slices::{Bytes, BytesOut, Numbers, Texts, Values};
 
 use crate::failure::{Failure, Status};
 use crate::fork;
@@ -175,6 +175,18 @@ impl<T> Out<'_, T> {
             unsafe { self.place.write(value) };
         }
     }
+
+    /// Sets it to a value, which is not asked for where it is null: an error.
+    #[inline(always)]
+    pub(crate) fn answer(
+        self,
+        argument: &str,
+        value: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(), Failure> {
+        self.check(argument)?;
+        self.set(value()?);
+        Ok(())
+    }
 }
 
 impl<T> fmt::Debug for Out<'_, T> {
@@ -223,23 +235,35 @@ pub trait Versioned: Copy {
     /// The size of its first version, and so the least: to the end of that version's last field, whatever was
     /// added since.
     const LEAST: usize;
-
-    /// With its size set.
-    fn with_size(self, size: usize) -> Self;
 }
 
 impl<T: Versioned> Out<'_, T> {
-    /// As [`set`](Self::set), as much of it as the caller knows.
-    pub(crate) fn set_versioned(self, value: T, argument: &str) -> Result<(), Failure> {
+    /// As [`answer`](Self::answer), as much of the value as the caller knows.
+    pub(crate) fn answer_known<V: Into<T>>(
+        self,
+        argument: &str,
+        value: impl FnOnce() -> Result<V, Failure>,
+    ) -> Result<(), Failure> {
         let size = self.size(argument)?;
-        let value = value.with_size(size);
+        let value = value()?.into();
         // SAFETY: C's promise: as many bytes as it says, which are no more than the value has.
         unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), self.place.cast(), size) };
+        // SAFETY: as above; its size comes first.
+        unsafe { self.place.cast::<usize>().write(size) };
         Ok(())
     }
 
+    /// As [`answer_known`](Self::answer_known); where it is null, the value is dropped.
+    pub(crate) fn answer_if_wanted<V: Into<T>>(
+        self,
+        argument: &str,
+        value: impl FnOnce() -> Result<V, Failure>,
+    ) -> Result<(), Failure> {
+        if self.place.is_null() { value().map(drop) } else { self.answer_known(argument, value) }
+    }
+
     /// How much of it the caller knows; an error for what cannot be.
-    pub(crate) fn size(&self, argument: &str) -> Result<usize, Failure> {
+    fn size(&self, argument: &str) -> Result<usize, Failure> {
         self.check(argument)?;
         // SAFETY: C's promise: every version begins with its size, and so has at least that.
         let size = unsafe { self.place.cast::<usize>().read() };
@@ -311,18 +335,15 @@ mod tests {
         }
         impl Versioned for Now {
             const LEAST: usize = 16;
-            fn with_size(self, size: usize) -> Self {
-                Self { size, ..self }
-            }
         }
         let now = Now { size: 0, old: 1, new: 2 };
         for (size, after) in [(16, (16, 1, 9)), (24, (24, 1, 2)), (4000, (24, 1, 2))] {
             let mut known = Now { size, old: 9, new: 9 };
-            Out::from(&mut known).set_versioned(now, "now").expect("it is large enough");
+            Out::from(&mut known).answer_known("now", || Ok(now)).expect("it is large enough");
             assert_eq!((known.size, known.old, known.new), after, "{size}");
         }
         let mut known = Now { size: 15, old: 9, new: 9 };
-        assert!(Out::from(&mut known).set_versioned(now, "now").is_err());
+        assert!(Out::from(&mut known).answer_known("now", || Ok(now)).is_err());
         assert_eq!(known.old, 9);
     }
 

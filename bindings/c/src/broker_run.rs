@@ -66,18 +66,10 @@ pub struct RunReport {
 
 impl Versioned for RunReport {
     const LEAST: usize = offset_of!(Self, nanoseconds) + size_of::<u64>();
-
-    fn with_size(self, struct_size: usize) -> Self {
-        Self { struct_size, ..self }
-    }
 }
 
 impl Versioned for broker::BrokerPlan {
     const LEAST: usize = offset_of!(Self, streams) + size_of::<u64>();
-
-    fn with_size(self, struct_size: usize) -> Self {
-        Self { struct_size, ..self }
-    }
 }
 
 /// What a run calls.

@@ -66,10 +66,6 @@ pub const OWN: [(&str, &str); 3] = [
 
 impl Versioned for Stats {
     const LEAST: usize = offset_of!(Self, backup_bytes) + size_of::<u64>();
-
-    fn with_size(self, struct_size: usize) -> Self {
-        Self { struct_size, ..self }
-    }
 }
 
 /// The figures of statistics that are numbers.

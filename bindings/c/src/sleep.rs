@@ -58,10 +58,6 @@ impl From<Done> for SleepReport {
 
 impl Versioned for SleepReport {
     const LEAST: usize = offset_of!(Self, no_op) + size_of::<u64>();
-
-    fn with_size(self, struct_size: usize) -> Self {
-        Self { struct_size, ..self }
-    }
 }
 
 impl CPool {

@@ -10,9 +10,7 @@ use std::ffi::c_void;
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_broker_create(pool: u64, options: Text<'_>, broker: Out<'_, u64>) -> Status {
     guard(|| {
-        broker.check("broker")?;
-        broker.set(broker::create(pool, options.optional("options")?.unwrap_or_default())?);
-        Ok(())
+        broker.answer("broker", || broker::create(pool, options.optional("options")?.unwrap_or_default()))
     })
 }
 
@@ -32,11 +30,10 @@ pub extern "C" fn vrampool_broker_register(
     client: Out<'_, u64>,
 ) -> Status {
     guard(|| {
-        client.check("client")?;
-        let (name, group, share) =
-            (name.required("name")?, group.optional("group")?, share.optional("share")?);
-        client.set(broker::register(broker, name, group, share)?);
-        Ok(())
+        client.answer("client", || {
+            let (name, group) = (name.required("name")?, group.optional("group")?);
+            broker::register(broker, name, group, share.optional("share")?)
+        })
     })
 }
 
@@ -60,14 +57,14 @@ pub extern "C" fn vrampool_client_queue(
     array: Out<'_, u64>,
 ) -> Status {
     guard(|| {
-        array.check("array")?;
-        if dimensions > MOST_DIMENSIONS {
-            return Err(Failure::invalid("dimensions", &format!("at most {MOST_DIMENSIONS} are possible")));
-        }
-        let (label, shape) = (label.required("label")?, shape.read(dimensions, "shape")?);
-        let requested = Requested { role, label, shape, element_bytes, chunk_axis };
-        array.set(broker::queue(client, &requested)?);
-        Ok(())
+        array.answer("array", || {
+            if dimensions > MOST_DIMENSIONS {
+                let reason = format!("at most {MOST_DIMENSIONS} are possible");
+                return Err(Failure::invalid("dimensions", &reason));
+            }
+            let (label, shape) = (label.required("label")?, shape.read(dimensions, "shape")?);
+            broker::queue(client, &Requested { role, label, shape, element_bytes, chunk_axis })
+        })
     })
 }
 
@@ -81,9 +78,7 @@ pub extern "C" fn vrampool_broker_commit(
     plan: Out<'_, BrokerPlan>,
 ) -> Status {
     guard(|| {
-        plan.size("plan")?;
-        let figures = broker::commit(broker, group.optional("group")?, streams, chunk_runs)?;
-        plan.set_versioned(figures, "plan")
+        plan.answer_known("plan", || broker::commit(broker, group.optional("group")?, streams, chunk_runs))
     })
 }
 
@@ -99,13 +94,8 @@ pub extern "C" fn vrampool_broker_run(
 ) -> Status {
     guard(|| {
         let on_chunk = on_chunk.ok_or_else(|| Failure::invalid("on_chunk", "it is null"))?;
-        let is_wanted = report.check("report").is_ok();
-        if is_wanted {
-            report.size("report")?;
-        }
         let callbacks = Callbacks { on_chunk, on_progress, user: user as usize };
-        let done = broker_run::run(broker, group.optional("group")?, callbacks)?;
-        if is_wanted { report.set_versioned(done, "report") } else { Ok(()) }
+        report.answer_if_wanted("report", || broker_run::run(broker, group.optional("group")?, callbacks))
     })
 }
 

@@ -54,20 +54,21 @@ pub extern "C" fn vrampool_string_free(text: *mut c_char) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
     guard(|| {
-        json.check("json")?;
-        let devices = vrampool::any::devices();
-        let there = devices.there.iter().map(|device| {
-            json!({
-                "name": device.name, "backend": device.backend, "device": device.device,
-                "kind": format!("{:?}", device.kind).to_lowercase(), "total_bytes": device.total_bytes.unwrap_or(0),
-            })
-        });
-        let absent = devices.absent.iter();
-        let absent =
-            absent.map(|absent| json!({ "backend": absent.backend, "reason": absent.reason.to_string() }));
-        let listed = json!({ "devices": there.collect::<Vec<_>>(), "absent": absent.collect::<Vec<_>>() });
-        json.set(boundary::give_text(listed.to_string()));
-        Ok(())
+        json.answer("json", || {
+            let devices = vrampool::any::devices();
+            let there = devices.there.iter().map(|device| {
+                json!({
+                    "name": device.name, "backend": device.backend, "device": device.device,
+                    "kind": format!("{:?}", device.kind).to_lowercase(), "total_bytes": device.total_bytes.unwrap_or(0),
+                })
+            });
+            let absent = devices.absent.iter();
+            let absent = absent
+                .map(|absent| json!({ "backend": absent.backend, "reason": absent.reason.to_string() }));
+            let listed =
+                json!({ "devices": there.collect::<Vec<_>>(), "absent": absent.collect::<Vec<_>>() });
+            Ok(boundary::give_text(listed.to_string()))
+        })
     })
 }
 

@@ -5,27 +5,19 @@ use crate::failure::{Failure, Status};
 use crate::figures::Stats;
 use crate::{broker, metrics, registry, segment_place};
 use std::ffi::{c_char, c_int};
+use std::net::SocketAddr;
 use vrampool::Backend;
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_get_stats(pool: u64, stats: Out<'_, Stats>) -> Status {
-    guard(|| {
-        stats.size("stats")?;
-        let of = registry::with(pool, |pool| Ok(pool.stats()))?;
-        stats.set_versioned(of, "stats")
-    })
+    guard(|| stats.answer_known("stats", || registry::with(pool, |pool| Ok(pool.stats()))))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_get_stats_json(pool: u64, json: Out<'_, *mut c_char>) -> Status {
-    guard(|| {
-        json.check("json")?;
-        let stats = registry::get(pool)?.stats_json();
-        json.set(boundary::give_text(stats.to_string()));
-        Ok(())
-    })
+    guard(|| json.answer("json", || Ok(boundary::give_text(registry::get(pool)?.stats_json().to_string()))))
 }
 
 /// As the header says.
@@ -74,11 +66,7 @@ pub extern "C" fn vrampool_decay(pool: u64, released: Out<'_, u64>) -> Status {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_get_limit(pool: u64, bytes: Out<'_, u64>) -> Status {
-    guard(|| {
-        bytes.check("bytes")?;
-        bytes.set(registry::with(pool, |pool| Ok(pool.limit()))?);
-        Ok(())
-    })
+    guard(|| bytes.answer("bytes", || registry::with(pool, |pool| Ok(pool.limit()))))
 }
 
 /// As the header says.
@@ -106,67 +94,48 @@ pub extern "C" fn vrampool_memory_info(
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>) -> Status {
     guard(|| {
-        name.check("name")?;
-        let home = registry::home_of(pool)?;
-        let known = [c"host", c"cuda", c"opencl", c"wgpu"];
-        let backend = home.device.properties().backend.as_bytes();
-        let known = known.into_iter().find(|name| name.to_bytes() == backend);
-        name.set(known.unwrap_or(c"unknown").as_ptr());
-        Ok(())
+        name.answer("name", || {
+            let home = registry::home_of(pool)?;
+            let known = [c"host", c"cuda", c"opencl", c"wgpu"];
+            let backend = home.device.properties().backend.as_bytes();
+            let known = known.into_iter().find(|name| name.to_bytes() == backend);
+            Ok(known.unwrap_or(c"unknown").as_ptr())
+        })
     })
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_pool_device(pool: u64, number: Out<'_, c_int>) -> Status {
-    guard(|| {
-        number.check("number")?;
-        number.set(registry::home_of(pool)?.number());
-        Ok(())
-    })
+    guard(|| number.answer("number", || Ok(registry::home_of(pool)?.number())))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> Status {
-    guard(|| {
-        json.check("json")?;
-        let snapshot = registry::get(pool)?.snapshot();
-        json.set(boundary::give_text(snapshot.to_string()));
-        Ok(())
-    })
+    guard(|| json.answer("json", || Ok(boundary::give_text(registry::get(pool)?.snapshot().to_string()))))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
-    guard(|| {
-        metrics::start(
-            address.optional("address")?,
-            registry::pools,
-            registry::sleeping,
-            segment_place::served,
-            broker::all,
-        )
-        .map(drop)
-    })
+    guard(|| start_metrics(address).map(drop))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) -> Status {
-    guard(|| {
-        served_at.check("served_at")?;
-        let served = metrics::start(
-            address.optional("address")?,
-            registry::pools,
-            registry::sleeping,
-            segment_place::served,
-            broker::all,
-        )?;
-        served_at.set(boundary::give_text(served.to_string()));
-        Ok(())
-    })
+    guard(|| served_at.answer("served_at", || Ok(boundary::give_text(start_metrics(address)?.to_string()))))
+}
+
+fn start_metrics(address: Text<'_>) -> Result<SocketAddr, Failure> {
+    metrics::start(
+        address.optional("address")?,
+        registry::pools,
+        registry::sleeping,
+        segment_place::served,
+        broker::all,
+    )
 }
 
 /// As the header says.

@@ -45,20 +45,16 @@ impl Default for Block {
 
 impl Versioned for Block {
     const LEAST: usize = offset_of!(Self, stream) + size_of::<*mut c_void>();
-
-    fn with_size(self, struct_size: usize) -> Self {
-        Self { struct_size, ..self }
-    }
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_create(options: Text<'_>, pool: Out<'_, u64>) -> Status {
     guard(|| {
-        pool.check("pool")?;
-        let options = Options::parse(options.optional("options")?.unwrap_or_default())?;
-        pool.set(registry::add(|handle| CPool::new(handle, options))?);
-        Ok(())
+        pool.answer("pool", || {
+            let options = Options::parse(options.optional("options")?.unwrap_or_default())?;
+            registry::add(|handle| CPool::new(handle, options))
+        })
     })
 }
 
@@ -77,9 +73,7 @@ pub extern "C" fn vrampool_allocate(
     address: Out<'_, *mut c_void>,
 ) -> Status {
     guard(|| {
-        address.check("address")?;
-        address.set(registry::allocate(pool, bytes, stream as usize)? as *mut c_void);
-        Ok(())
+        address.answer("address", || Ok(registry::allocate(pool, bytes, stream as usize)? as *mut c_void))
     })
 }
 
@@ -93,11 +87,11 @@ pub extern "C" fn vrampool_allocate_tagged(
     address: Out<'_, *mut c_void>,
 ) -> Status {
     guard(|| {
-        address.check("address")?;
-        let tag = tag.required("tag")?;
-        let place = registry::with(pool, |pool| pool.allocate_tagged(tag, bytes, stream as usize))?;
-        address.set(place as *mut c_void);
-        Ok(())
+        address.answer("address", || {
+            let tag = tag.required("tag")?;
+            let place = registry::with(pool, |pool| pool.allocate_tagged(tag, bytes, stream as usize))?;
+            Ok(place as *mut c_void)
+        })
     })
 }
 
@@ -229,19 +223,19 @@ pub extern "C" fn vrampool_record_stream(address: *mut c_void, stream: *mut c_vo
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block>) -> Status {
     guard(|| {
-        block.size("block")?;
-        let found = blocks::look(address as u64, |held| {
-            let bytes = held.memory.buffer().map(Buffer::capacity)?;
-            Some(Block {
-                struct_size: 0,
-                address: address as u64,
-                requested: held.memory.requested(),
-                bytes,
-                pool: held.pool,
-                stream: streams::as_handle(held.stream),
-            })
-        })?;
-        let found = found.ok_or_else(|| Failure::new(Status::BUSY, "another call uses the block"))?;
-        block.set_versioned(found, "block")
+        block.answer_known("block", || {
+            let found = blocks::look(address as u64, |held| {
+                let bytes = held.memory.buffer().map(Buffer::capacity)?;
+                Some(Block {
+                    struct_size: 0,
+                    address: address as u64,
+                    requested: held.memory.requested(),
+                    bytes,
+                    pool: held.pool,
+                    stream: streams::as_handle(held.stream),
+                })
+            })?;
+            found.ok_or_else(|| Failure::new(Status::BUSY, "another call uses the block"))
+        })
     })
 }

@@ -83,11 +83,7 @@ pub extern "C" fn vrampool_segment_tag(handle: u64, tag: Text<'_>) -> Status {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_segment_is_asleep(handle: u64, is_asleep: Out<'_, c_int>) -> Status {
-    guard(|| {
-        is_asleep.check("is_asleep")?;
-        is_asleep.set(segments::is_asleep(handle).map_or(-1, c_int::from));
-        Ok(())
-    })
+    guard(|| is_asleep.answer("is_asleep", || Ok(segments::is_asleep(handle).map_or(-1, c_int::from))))
 }
 
 /// As the header says.

@@ -1,7 +1,7 @@
 //! Tags, sleep and wake.
 
 use crate::boundary::{Out, Text, Texts, guard};
-use crate::failure::{Failure, Status};
+use crate::failure::Status;
 use crate::scopes::ThreadScope;
 use crate::sleep::{CopyCallback, SleepReport, progress_to};
 use crate::{registry, scopes};
@@ -58,9 +58,9 @@ pub extern "C" fn vrampool_sleep(
     report: Out<'_, SleepReport>,
 ) -> Status {
     guard(|| {
-        let (keep, pool) = (keep.read(count, "keep")?, registry::get(pool)?);
+        let (keep, pool) = (keep.texts(count, "keep")?, registry::get(pool)?);
         let kept = pool.options.offload;
-        reported(report, || {
+        report.answer_if_wanted("report", || {
             let policy = |tag: &str| Some(if keep.contains(&tag) { kept } else { Offload::Discard });
             pool.fall_asleep(&keep, policy, &progress_to(on_progress, user))
         })
@@ -79,9 +79,9 @@ pub extern "C" fn vrampool_sleep_tags(
     report: Out<'_, SleepReport>,
 ) -> Status {
     guard(|| {
-        let (tags, pool) = (tags.read(count, "tags")?, registry::get(pool)?);
+        let (tags, pool) = (tags.texts(count, "tags")?, registry::get(pool)?);
         let offload = if keep_contents == 0 { Offload::Discard } else { pool.options.offload };
-        reported(report, || {
+        report.answer_if_wanted("report", || {
             let policy = |tag: &str| tags.contains(&tag).then_some(offload);
             pool.fall_asleep(&tags, policy, &progress_to(on_progress, user))
         })
@@ -100,8 +100,8 @@ pub extern "C" fn vrampool_wake(
 ) -> Status {
     guard(|| {
         let pool = registry::get(pool)?;
-        let tags = if tags.is_null() { None } else { Some(tags.read(count, "tags")?) };
-        reported(report, || pool.wake(tags.as_deref(), &progress_to(on_progress, user)))
+        let tags = if tags.is_null() { None } else { Some(tags.texts(count, "tags")?) };
+        report.answer_if_wanted("report", || pool.wake(tags.as_deref(), &progress_to(on_progress, user)))
     })
 }
 
@@ -109,23 +109,10 @@ pub extern "C" fn vrampool_wake(
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_is_asleep(pool: u64, tag: Text<'_>, is_asleep: Out<'_, c_int>) -> Status {
     guard(|| {
-        is_asleep.check("is_asleep")?;
-        let (pool, tag) = (registry::get(pool)?, tag.required("tag")?);
-        pool.check_tags(&[tag])?;
-        let tagged = pool.tagged(tag);
-        is_asleep.set(c_int::from(tagged.is_some_and(|tagged| tagged.is_asleep())));
-        Ok(())
+        is_asleep.answer("is_asleep", || {
+            let (pool, tag) = (registry::get(pool)?, tag.required("tag")?);
+            pool.check_tags(&[tag])?;
+            Ok(c_int::from(pool.tagged(tag).is_some_and(|tagged| tagged.is_asleep())))
+        })
     })
-}
-
-/// Does it once it is known where to report it, if that is wanted.
-fn reported(
-    report: Out<'_, SleepReport>,
-    act: impl FnOnce() -> Result<vrampool_sleep::SleepReport, Failure>,
-) -> Result<(), Failure> {
-    if report.check("report").is_err() {
-        return act().map(drop);
-    }
-    report.size("report")?;
-    report.set_versioned(act()?.into(), "report")
 }

@@ -9,12 +9,7 @@ use vrampool::Backend;
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_stream_create(pool: u64, stream: Out<'_, *mut c_void>) -> Status {
-    guard(|| {
-        stream.check("stream")?;
-        let home = &registry::get(pool)?.home;
-        stream.set(streams::as_handle(home.create()?));
-        Ok(())
-    })
+    guard(|| stream.answer("stream", || Ok(streams::as_handle(registry::get(pool)?.home.create()?))))
 }
 
 /// As the header says.

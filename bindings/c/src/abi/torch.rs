@@ -37,11 +37,10 @@ pub extern "C" fn vrampool_torch_configure(options: Text<'_>) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pool(device: c_int, pool: Out<'_, u64>) -> Status {
     guard(|| {
-        pool.check("pool")?;
-        let handle = torch::pool(device)?;
-        registry::with(handle, |_| Ok(()))?;
-        pool.set(handle);
-        Ok(())
+        pool.answer("pool", || {
+            let handle = torch::pool(device)?;
+            registry::with(handle, |_| Ok(handle))
+        })
     })
 }
 
@@ -49,11 +48,10 @@ pub extern "C" fn vrampool_torch_pool(device: c_int, pool: Out<'_, u64>) -> Stat
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pools(json: Out<'_, *mut c_char>) -> Status {
     guard(|| {
-        json.check("json")?;
-        let pool = |(device, pool)| json!({ "device": device, "pool": pool });
-        let pools: Value = torch::pools().map(pool).collect();
-        json.set(boundary::give_text(pools.to_string()));
-        Ok(())
+        json.answer("json", || {
+            let pool = |(device, pool)| json!({ "device": device, "pool": pool });
+            Ok(boundary::give_text(torch::pools().map(pool).collect::<Value>().to_string()))
+        })
     })
 }
 
@@ -209,11 +207,7 @@ pub extern "C" fn vrampool_torch_pool_create(device: c_int, id: MempoolId) -> St
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pool_uses(device: c_int, id: MempoolId, uses: Out<'_, u64>) -> Status {
-    guard(|| {
-        uses.check("uses")?;
-        uses.set(torch::uses_of(device, id.into())?);
-        Ok(())
-    })
+    guard(|| uses.answer("uses", || torch::uses_of(device, id.into())))
 }
 
 /// As the header says.

@@ -43,9 +43,7 @@ pub extern "C" fn vrampool_trace_load(
     trace: Out<'_, u64>,
 ) -> Status {
     guard(|| {
-        trace.check("trace")?;
-        trace.set(traces::load(path.required("path")?, format.optional("format")?, device)?);
-        Ok(())
+        trace.answer("trace", || traces::load(path.required("path")?, format.optional("format")?, device))
     })
 }
 
@@ -90,11 +88,7 @@ pub extern "C" fn vrampool_trace_plot(trace: u64, pool: u64, path: Text<'_>, pic
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_trace_show(trace: u64, json: Out<'_, *mut c_char>) -> Status {
-    guard(|| {
-        json.check("json")?;
-        json.set(boundary::give_text(traces::show(trace)?.to_string()));
-        Ok(())
-    })
+    guard(|| json.answer("json", || Ok(boundary::give_text(traces::show(trace)?.to_string()))))
 }
 
 /// As the header says.

@@ -5,106 +5,56 @@ use crate::failure::Failure;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Texts of C's: a `const char *const *`, as many as another argument says.
+const NOT_THERE: &str = "it is null, or the number of elements exceeds the address space";
+
+/// Values of C's: a `const T *`, as many as another argument says.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
-pub struct Texts<'a> {
-    first: *const Text<'a>,
+pub struct Values<'a, T> {
+    first: *const T,
+    of: PhantomData<&'a [T]>,
 }
 
-impl<'a> Texts<'a> {
+/// Texts of C's: a `const char *const *`.
+pub type Texts<'a> = Values<'a, Text<'a>>;
+/// Bytes of C's: a `const void *`.
+pub type Bytes<'a> = Values<'a, u8>;
+/// Numbers of C's: a `const uint64_t *`.
+pub type Numbers<'a> = Values<'a, u64>;
+
+impl<'a, T> Values<'a, T> {
     /// None.
     #[must_use]
     pub fn null() -> Self {
-        Self { first: ptr::null() }
+        Self { first: ptr::null(), of: PhantomData }
     }
 
     /// Those of a slice; pass its length too.
     #[must_use]
-    pub fn of(texts: &'a [Text<'a>]) -> Self {
-        Self { first: texts.as_ptr() }
+    pub fn of(values: &'a [T]) -> Self {
+        Self { first: values.as_ptr(), of: PhantomData }
     }
 
-    pub(crate) fn is_null(self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         self.first.is_null()
     }
 
-    pub(crate) fn read(self, count: usize, argument: &str) -> Result<Vec<&'a str>, Failure> {
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        if self.first.is_null() || count > isize::MAX as usize / size_of::<Text<'_>>() {
-            return Err(Failure::invalid(
-                argument,
-                "it is null, or the number of elements exceeds the address space",
-            ));
-        }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many pointers to text, which
-        // `Text` is as wide as.
-        let texts = unsafe { std::slice::from_raw_parts(self.first, count) };
-        texts.iter().map(|text| text.required(argument)).collect()
-    }
-}
-
-/// Bytes of C's: a `const void *`, as many as another argument says.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Bytes<'a> {
-    first: *const u8,
-    of: PhantomData<&'a [u8]>,
-}
-
-impl<'a> Bytes<'a> {
-    /// Those of a slice; pass its length too.
-    #[must_use]
-    pub fn of(bytes: &'a [u8]) -> Self {
-        Self { first: bytes.as_ptr(), of: PhantomData }
-    }
-
-    pub(crate) fn read(self, count: usize, argument: &str) -> Result<&'a [u8], Failure> {
+    pub(crate) fn read(self, count: usize, argument: &str) -> Result<&'a [T], Failure> {
         if count == 0 {
             return Ok(&[]);
         }
-        if self.first.is_null() || isize::try_from(count).is_err() {
-            return Err(Failure::invalid(
-                argument,
-                "it is null, or the number of elements exceeds the address space",
-            ));
+        if self.first.is_null() || count > isize::MAX as usize / size_of::<T>() {
+            return Err(Failure::invalid(argument, NOT_THERE));
         }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many bytes, which stay as they
-        // are during the call.
+        // SAFETY: made of a slice whose length was passed, or C's promise: so many aligned values, which stay as they
+        // are during the call. A `Text` is as wide as the pointer it is.
         Ok(unsafe { std::slice::from_raw_parts(self.first, count) })
     }
 }
 
-/// Numbers of C's: a `const uint64_t *`, as many as another argument says.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Numbers<'a> {
-    first: *const u64,
-    of: PhantomData<&'a [u64]>,
-}
-
-impl<'a> Numbers<'a> {
-    /// Those of a slice; pass its length too.
-    #[must_use]
-    pub fn of(numbers: &'a [u64]) -> Self {
-        Self { first: numbers.as_ptr(), of: PhantomData }
-    }
-
-    pub(crate) fn read(self, count: usize, argument: &str) -> Result<&'a [u64], Failure> {
-        if count == 0 {
-            return Ok(&[]);
-        }
-        if self.first.is_null() || count > isize::MAX as usize / size_of::<u64>() {
-            return Err(Failure::invalid(
-                argument,
-                "it is null, or the number of elements exceeds the address space",
-            ));
-        }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many aligned numbers, which stay as
-        // they are during the call.
-        Ok(unsafe { std::slice::from_raw_parts(self.first, count) })
+impl<'a> Texts<'a> {
+    pub(crate) fn texts(self, count: usize, argument: &str) -> Result<Vec<&'a str>, Failure> {
+        self.read(count, argument)?.iter().map(|text| text.required(argument)).collect()
     }
 }
 
