@@ -28,7 +28,7 @@ mod textfile;
 pub use ::metrics;
 #[cfg(feature = "prometheus")]
 pub use exporter::{DEFAULT_ADDRESS, Exporter};
-pub use owner::{Closing, Observed, Owner, Watch};
+pub use owner::{Closing, Observed, Owner, Watch, WatchArc};
 pub use owner_figures::OwnerFigures;
 pub use pool::METRICS;
 pub use publisher::Publisher;

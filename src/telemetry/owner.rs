@@ -2,15 +2,16 @@
 
 use super::owner_figures::OwnerFigures;
 use std::any::Any;
+use std::sync::{Arc, Weak};
 use vrampool_backend::Backend;
 
 /// An owner of statistics: a [`Pool`](crate::Pool), or a type of another crate.
 ///
 /// ```
-/// use std::sync::{Arc, Weak};
+/// use std::sync::Arc;
 /// use vrampool::figures::{FigureLabel, Group};
 /// use vrampool::host::HostDevice;
-/// use vrampool::telemetry::{Observed, Owner, OwnerFigures, Watch, publish};
+/// use vrampool::telemetry::{Owner, OwnerFigures, Watch, WatchArc, publish};
 ///
 /// vrampool::figures! {
 ///     /// Statistics of a queue.
@@ -21,8 +22,6 @@ use vrampool_backend::Backend;
 /// }
 ///
 /// struct Queue(Arc<QueueStats>, HostDevice);
-///
-/// struct WatchedQueue(Weak<QueueStats>);
 ///
 /// impl Owner for Queue {
 ///     type Device = HostDevice;
@@ -42,24 +41,7 @@ use vrampool_backend::Backend;
 ///     }
 ///
 ///     fn watch(&self) -> impl Watch + 'static {
-///         WatchedQueue(Arc::downgrade(&self.0))
-///     }
-/// }
-///
-/// impl Watch for WatchedQueue {
-///     fn observe(&mut self) -> Observed {
-///         match self.0.upgrade() {
-///             Some(stats) => Observed::There(OwnerFigures::of(&*stats), None),
-///             None => Observed::Ended(None),
-///         }
-///     }
-///
-///     fn is_there(&self) -> bool {
-///         self.0.strong_count() > 0
-///     }
-///
-///     fn place(&self) -> usize {
-///         self.0.as_ptr().addr()
+///         WatchArc::new(&self.0, OwnerFigures::of)
 ///     }
 /// }
 ///
@@ -111,3 +93,34 @@ pub enum Observed {
 
 /// The last handle to an owner, when only a publisher still has it. It is dropped outside of all locks.
 pub type Closing = Box<dyn Any + Send>;
+
+/// A [`Watch`] of an owner in an [`Arc`]. Its last figures are unknown once it has ended.
+#[derive(Debug)]
+pub struct WatchArc<T> {
+    owner: Weak<T>,
+    figures: fn(&T) -> OwnerFigures,
+}
+
+impl<T> WatchArc<T> {
+    /// Watches `owner`, whose figures `figures` returns.
+    #[must_use]
+    pub fn new(owner: &Arc<T>, figures: fn(&T) -> OwnerFigures) -> Self {
+        Self { owner: Arc::downgrade(owner), figures }
+    }
+}
+
+impl<T: Any + Send + Sync> Watch for WatchArc<T> {
+    fn observe(&mut self) -> Observed {
+        let Some(owner) = self.owner.upgrade() else { return Observed::Ended(None) };
+        let figures = (self.figures)(&owner);
+        Observed::There(figures, Arc::into_inner(owner).map(|last| Box::new(last) as Closing))
+    }
+
+    fn is_there(&self) -> bool {
+        self.owner.strong_count() > 0
+    }
+
+    fn place(&self) -> usize {
+        self.owner.as_ptr().addr()
+    }
+}

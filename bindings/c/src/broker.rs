@@ -2,12 +2,12 @@
 
 use crate::failure::{Failure, Status};
 use crate::metrics;
+use crate::numbered::Numbered;
 use crate::options::{UNLIMITED, size, values};
 use crate::streams::{self, Home};
 use crate::{fork, registry};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool::Stream;
 use vrampool::any::{AnyDevice, AnyStream};
@@ -74,41 +74,9 @@ pub(crate) struct CArray {
     broker: Weak<CBroker>,
 }
 
-/// All objects of one kind, by number.
-struct Table<T>(Mutex<Option<HashMap<u64, Arc<T>>>>, &'static str);
-
-static BROKERS: Table<CBroker> = Table(Mutex::new(None), "broker");
-static CLIENTS: Table<CClient> = Table(Mutex::new(None), "client");
-static ARRAYS: Table<CArray> = Table(Mutex::new(None), "array");
-
-impl<T> Table<T> {
-    fn add(&self, value: Arc<T>) -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: only distinctness matters.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.0.lock().get_or_insert_default().insert(number, value);
-        number
-    }
-
-    fn get(&self, number: u64) -> Result<Arc<T>, Failure> {
-        self.0.lock().as_ref().and_then(|all| all.get(&number).cloned()).ok_or_else(|| self.none(number))
-    }
-
-    fn remove(&self, number: u64) -> Result<Arc<T>, Failure> {
-        self.0.lock().as_mut().and_then(|all| all.remove(&number)).ok_or_else(|| self.none(number))
-    }
-
-    fn all(&self) -> Vec<(u64, Arc<T>)> {
-        self.0.lock().iter().flatten().map(|(&number, value)| (number, Arc::clone(value))).collect()
-    }
-
-    #[cold]
-    fn none(&self, number: u64) -> Failure {
-        let kind = self.1;
-        let text = format!("there is no {kind} {number}: it was never created, or was destroyed");
-        Failure::new(Status::INVALID_HANDLE, text)
-    }
-}
+static BROKERS: Numbered<CBroker> = Numbered::new("broker", "destroyed");
+static CLIENTS: Numbered<CClient> = Numbered::new("client", "destroyed");
+static ARRAYS: Numbered<CArray> = Numbered::new("array", "destroyed");
 
 pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     let pool = registry::get(pool)?;

@@ -21,6 +21,7 @@ mod last_error;
 mod logging;
 mod memory;
 mod metrics;
+mod numbered;
 mod options;
 mod pool;
 mod private;

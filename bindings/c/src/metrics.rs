@@ -11,21 +11,26 @@ mod enabled {
     use crate::fork::OfProcess;
     use parking_lot::Mutex;
     use std::net::SocketAddr;
-    use vrampool::Pool;
-    use vrampool::any::AnyDevice;
     use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, Owner};
-    use vrampool_broker::Broker;
 
     /// What serves in this process.
     static EXPORTER: OfProcess<Mutex<Option<Exporter>>> = OfProcess::new();
 
-    /// Serves the pools and other owners there are, and those that are made later. Returns the address.
-    pub(crate) fn start<S: Owner, O: Owner>(
+    /// Serves owners from their addition on.
+    pub(crate) struct Served<'a>(&'a Exporter);
+
+    impl Served<'_> {
+        pub(crate) fn add<O: Owner>(&self, owner: &O) {
+            if let Err(error) = self.0.add(owner) {
+                log::warn!("metrics of the {} {} are not served: {error}", O::LABEL, owner.name());
+            }
+        }
+    }
+
+    /// Serves the owners there are, which `add_all` adds, and those that are made later. Returns the address.
+    pub(crate) fn start(
         address: Option<&str>,
-        pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
-        sleeping: impl FnOnce() -> Vec<S>,
-        others: impl FnOnce() -> Vec<O>,
-        brokers: impl FnOnce() -> Vec<Broker<AnyDevice>>,
+        add_all: impl FnOnce(&Served<'_>),
     ) -> Result<SocketAddr, Failure> {
         let address: SocketAddr = match address {
             None => DEFAULT_ADDRESS,
@@ -44,13 +49,7 @@ mod enabled {
         }
         let exporter = Exporter::listen(address)?;
         // With the lock: a pool that is made meanwhile is served by `add`.
-        pools().iter().for_each(|pool| serve(&exporter, pool));
-        sleeping().iter().for_each(|pool| serve(&exporter, pool));
-        others().iter().for_each(|owner| serve(&exporter, owner));
-        for broker in brokers() {
-            serve(&exporter, &broker);
-            serve(&exporter, &broker.pool());
-        }
+        add_all(&Served(&exporter));
         let address = exporter.address();
         *running = Some(exporter);
         Ok(address)
@@ -64,14 +63,7 @@ mod enabled {
     /// Serves a new pool or other owner too, if anything is served. Not for callers that hold a lock of such owners.
     pub(crate) fn add(owner: &impl Owner) {
         if let Some(exporter) = &*EXPORTER.get().1.lock() {
-            serve(exporter, owner);
-        }
-    }
-
-    /// A pool is good without its metrics.
-    fn serve<O: Owner>(exporter: &Exporter, owner: &O) {
-        if let Err(error) = exporter.add(owner) {
-            log::warn!("metrics of the {} {} are not served: {error}", O::LABEL, owner.name());
+            Served(exporter).add(owner);
         }
     }
 }
@@ -79,17 +71,19 @@ mod enabled {
 #[cfg(not(feature = "prometheus"))]
 mod disabled {
     use crate::failure::{Failure, Status};
-    use vrampool::Pool;
-    use vrampool::any::AnyDevice;
     use vrampool::telemetry::Owner;
-    use vrampool_broker::Broker;
 
-    pub(crate) fn start<S: Owner, O: Owner>(
+    pub(crate) enum Served {}
+
+    impl Served {
+        pub(crate) fn add(&self, _owner: &impl Owner) {
+            match *self {}
+        }
+    }
+
+    pub(crate) fn start(
         _address: Option<&str>,
-        _pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
-        _sleeping: impl FnOnce() -> Vec<S>,
-        _others: impl FnOnce() -> Vec<O>,
-        _brokers: impl FnOnce() -> Vec<Broker<AnyDevice>>,
+        _add_all: impl FnOnce(&Served),
     ) -> Result<std::net::SocketAddr, Failure> {
         Err(Failure::new(Status::UNSUPPORTED, "this library was built without the feature `prometheus`"))
     }

@@ -8,12 +8,12 @@ use crate::torch;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use vrampool::any::AnyDevice;
 use vrampool::backend::spi::Grant;
 use vrampool::figures;
 use vrampool::figures::FigureLabel;
-use vrampool::telemetry::{Observed, Owner, OwnerFigures, Watch};
+use vrampool::telemetry::{Owner, OwnerFigures, Watch, WatchArc};
 use vrampool::{Ledger, internal};
 use vrampool_sleep::Offload;
 
@@ -129,8 +129,6 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Served(Arc<Place>);
 
-struct Watched(Weak<Place>);
-
 impl Owner for Served {
     type Device = AnyDevice;
 
@@ -149,27 +147,7 @@ impl Owner for Served {
     }
 
     fn watch(&self) -> impl Watch + 'static {
-        Watched(Arc::downgrade(&self.0))
-    }
-}
-
-impl Watch for Watched {
-    fn observe(&mut self) -> Observed {
-        match self.0.upgrade() {
-            Some(place) => {
-                let figures = place.figures();
-                Observed::There(figures, Arc::into_inner(place).map(|last| Box::new(last) as _))
-            }
-            None => Observed::Ended(None),
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-
-    fn place(&self) -> usize {
-        self.0.as_ptr().addr()
+        WatchArc::new(&self.0, Place::figures)
     }
 }
 

@@ -1,20 +1,18 @@
 //! Traces by number: recorded from pools, loaded from files.
 
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
+use crate::numbered::Numbered;
 use crate::registry;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::errors::chain;
 use vrampool_trace::output::Output;
 use vrampool_trace::plot::{Picture, Plot};
 use vrampool_trace::{Export, Format, Import, Recorder, SizeRange, Trace};
 
-static TRACES: Mutex<Option<HashMap<u64, Arc<Trace>>>> = Mutex::new(None);
+static TRACES: Numbered<Trace> = Numbered::new("trace", "freed");
 
 /// Which device of a snapshot is the first that has a history.
 const FIRST: i32 = -1;
@@ -82,7 +80,7 @@ fn read(path: &str, format: Option<&str>, device: i32) -> Result<Trace, Failure>
 
 pub(crate) fn save(trace: u64, path: &str, format: Option<&str>) -> Result<(), Failure> {
     let format = format.map_or_else(|| Ok(Format::of_name(path)), format_of)?;
-    Export::new(format).save(&*get(trace)?, path).map_err(failed("path"))
+    Export::new(format).save(&*TRACES.get(trace)?, path).map_err(failed("path"))
 }
 
 /// Draws a trace as a pool with the settings of this one serves it; without a trace, what the pool has in memory.
@@ -93,7 +91,7 @@ pub(crate) fn plot(trace: u64, pool: u64, path: &str, picture: Option<&str>) -> 
     let pool = registry::get(pool)?;
     let plot = match trace {
         0 => Plot::snapshot(pool.snapshot().to_string().as_bytes()),
-        trace => Plot::like(&*get(trace)?, &pool.main.pool),
+        trace => Plot::like(&*TRACES.get(trace)?, &pool.main.pool),
     };
     let plot = plot.map_err(failed("trace"))?;
     let mut drawn = Vec::new();
@@ -102,7 +100,7 @@ pub(crate) fn plot(trace: u64, pool: u64, path: &str, picture: Option<&str>) -> 
 }
 
 pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
-    let trace = get(trace)?;
+    let trace = TRACES.get(trace)?;
     let of = trace.summary();
     let range = |range: &SizeRange| {
         json!({
@@ -121,21 +119,11 @@ pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
 }
 
 pub(crate) fn free(trace: u64) -> Result<(), Failure> {
-    let freed = TRACES.lock().as_mut().and_then(|traces| traces.remove(&trace));
-    freed.map(drop).ok_or_else(|| none(trace))
+    TRACES.remove(trace).map(drop)
 }
 
 fn add(trace: Trace) -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only distinctness matters.
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    TRACES.lock().get_or_insert_default().insert(number, Arc::new(trace));
-    number
-}
-
-fn get(trace: u64) -> Result<Arc<Trace>, Failure> {
-    let found = TRACES.lock().as_ref().and_then(|traces| traces.get(&trace).cloned());
-    found.ok_or_else(|| none(trace))
+    TRACES.add(Arc::new(trace))
 }
 
 fn format_of(name: &str) -> Result<Format, Failure> {
@@ -145,12 +133,4 @@ fn format_of(name: &str) -> Result<Format, Failure> {
 /// An error with its causes, as a failure of an argument.
 pub(crate) fn failed<E: Error + 'static>(argument: &str) -> impl Fn(E) -> Failure {
     move |error| Failure::invalid(argument, &chain(&error).to_string())
-}
-
-#[cold]
-fn none(trace: u64) -> Failure {
-    Failure::new(
-        Status::INVALID_HANDLE,
-        format!("there is no trace {trace}: it was never created, or was freed"),
-    )
 }

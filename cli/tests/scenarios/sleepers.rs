@@ -1,10 +1,10 @@
 //! Memory that sleeps.
 
 use crate::stage::{MIB, Scene, Stage, allocate};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::host::HostDevice;
-use vrampool::telemetry::{Observed, Owner, OwnerFigures, Watch};
+use vrampool::telemetry::{Owner, OwnerFigures, Watch, WatchArc};
 use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 use vrampool_sleep::{Offload, SleepArena, SleepCounts, figures_of};
 
@@ -27,6 +27,10 @@ impl Sleeping {
         let slept = self.arena.sleep(Offload::Pinned);
         self.counts.lock().expect("no panic").count_sleep(&slept);
         slept.is_ok()
+    }
+
+    fn figures(&self) -> OwnerFigures {
+        figures_of([("weights", &self.arena)], &self.counts.lock().expect("no panic"))
     }
 
     fn wake(&self) -> bool {
@@ -52,30 +56,11 @@ impl Owner for Exported {
     }
 
     fn figures(&self) -> OwnerFigures {
-        figures_of([("weights", &self.0.arena)], &self.0.counts.lock().expect("no panic"))
+        self.0.figures()
     }
 
     fn watch(&self) -> impl Watch + 'static {
-        Watched(Arc::downgrade(&self.0))
-    }
-}
-
-struct Watched(Weak<Sleeping>);
-
-impl Watch for Watched {
-    fn observe(&mut self) -> Observed {
-        match self.0.upgrade() {
-            Some(sleeping) => Observed::There(Exported(sleeping).figures(), None),
-            None => Observed::Ended(None),
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-
-    fn place(&self) -> usize {
-        self.0.as_ptr().addr()
+        WatchArc::new(&self.0, Sleeping::figures)
     }
 }
 

@@ -86,43 +86,33 @@ fn no_room(unchunkable: u64, available: u64) -> String {
 impl Partition {
     /// Computes a partition by CuBIE's rule, in exact arithmetic.
     ///
-    /// All runs form one chunk if they take *less* than `available` bytes. Otherwise a chunk has as many runs
-    /// as fit beside `unchunkable` bytes. `chunkable`: bytes of the arrays that are cut, for all `runs`.
+    /// All runs form one chunk if they take *less* than `available_bytes`. Otherwise a chunk has as many runs
+    /// as fit beside `unchunkable_bytes`. `chunkable`: bytes of the arrays that are cut, for all `runs`.
     ///
     /// # Errors
     /// [`ChunkError`], in the order of its variants.
     pub(crate) fn new(
-        available: u64,
+        available_bytes: u64,
         chunkable: u64,
-        unchunkable: u64,
+        unchunkable_bytes: u64,
         runs: u64,
     ) -> Result<Self, ChunkError> {
         let runs = runs.max(1);
-        let requested = chunkable.saturating_add(unchunkable);
-        if requested < available {
+        let requested_bytes = chunkable.saturating_add(unchunkable_bytes);
+        if requested_bytes < available_bytes {
             return Ok(Self::whole(runs));
         }
         if chunkable == 0 {
-            return Err(ChunkError::AllUnchunkable {
-                requested_bytes: requested,
-                available_bytes: available,
-            });
+            return Err(ChunkError::AllUnchunkable { requested_bytes, available_bytes });
         }
-        let Some(left) = available.checked_sub(unchunkable).filter(|&left| left > 0) else {
-            return Err(ChunkError::UnchunkableTooLarge {
-                unchunkable_bytes: unchunkable,
-                available_bytes: available,
-            });
+        let Some(left) = available_bytes.checked_sub(unchunkable_bytes).filter(|&left| left > 0) else {
+            return Err(ChunkError::UnchunkableTooLarge { unchunkable_bytes, available_bytes });
         };
         let len = u128::from(runs) * u128::from(left) / u128::from(chunkable);
         match u64::try_from(len).unwrap_or(u64::MAX).min(runs) {
             0 => {
                 let single_run_bytes = chunkable.div_ceil(runs);
-                Err(ChunkError::SingleRunTooLarge {
-                    single_run_bytes,
-                    unchunkable_bytes: unchunkable,
-                    available_bytes: available,
-                })
+                Err(ChunkError::SingleRunTooLarge { single_run_bytes, unchunkable_bytes, available_bytes })
             }
             chunk_len => Ok(Self { runs, chunk_len }),
         }
@@ -218,16 +208,17 @@ pub(crate) fn fit(
 }
 
 fn fit_slots(
-    available: u64,
+    available_bytes: u64,
     footprint: &impl Footprint,
     runs: u64,
     slots: u64,
     most_runs: u64,
 ) -> Result<Partition, ChunkError> {
-    let (chunkable, unchunkable) = (footprint.chunkable(), footprint.unchunkable(slots));
-    let partition = Partition::new(available, chunkable.saturating_mul(slots), unchunkable, runs)?;
+    let (chunkable, unchunkable_bytes) = (footprint.chunkable(), footprint.unchunkable(slots));
+    let partition =
+        Partition::new(available_bytes, chunkable.saturating_mul(slots), unchunkable_bytes, runs)?;
     let partition = partition.with_chunk_len(partition.chunk_len.min(most_runs));
-    let fits = |len: u64| footprint.held(len, slots.min(runs.div_ceil(len))) <= available;
+    let fits = |len: u64| footprint.held(len, slots.min(runs.div_ceil(len))) <= available_bytes;
     if fits(partition.chunk_len) {
         return Ok(partition);
     }
@@ -235,19 +226,15 @@ fn fit_slots(
     let (mut most, mut too_many) = (0, partition.chunk_len);
     while most + 1 < too_many {
         let middle = most + (too_many - most) / 2;
-        if footprint.held(middle, slots) <= available { most = middle } else { too_many = middle }
+        if footprint.held(middle, slots) <= available_bytes { most = middle } else { too_many = middle }
     }
     match most {
         0 if chunkable == 0 => {
-            Err(ChunkError::AllUnchunkable { requested_bytes: unchunkable, available_bytes: available })
+            Err(ChunkError::AllUnchunkable { requested_bytes: unchunkable_bytes, available_bytes })
         }
         0 => {
-            let single_run_bytes = footprint.held(1, slots).saturating_sub(unchunkable);
-            Err(ChunkError::SingleRunTooLarge {
-                single_run_bytes,
-                unchunkable_bytes: unchunkable,
-                available_bytes: available,
-            })
+            let single_run_bytes = footprint.held(1, slots).saturating_sub(unchunkable_bytes);
+            Err(ChunkError::SingleRunTooLarge { single_run_bytes, unchunkable_bytes, available_bytes })
         }
         len => Ok(partition.with_chunk_len(len)),
     }

@@ -129,13 +129,15 @@ pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_
 }
 
 fn start_metrics(address: Text<'_>) -> Result<SocketAddr, Failure> {
-    metrics::start(
-        address.optional("address")?,
-        registry::pools,
-        registry::sleeping,
-        segment_place::served,
-        broker::all,
-    )
+    metrics::start(address.optional("address")?, |served| {
+        registry::pools().iter().for_each(|pool| served.add(pool));
+        registry::sleeping().iter().for_each(|sleeping| served.add(sleeping));
+        segment_place::served().iter().for_each(|segments| served.add(segments));
+        for broker in broker::all() {
+            served.add(&broker);
+            served.add(&broker.pool());
+        }
+    })
 }
 
 /// As the header says.
