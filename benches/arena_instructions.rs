@@ -6,9 +6,9 @@
 //! less those of none on the same arena, so that making it does not count.
 
 use std::hint::black_box;
-use std::process::Command;
 use std::time::Instant;
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
+use vrampool_test_support::instructions;
 
 const FREE_BLOCKS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
 
@@ -92,18 +92,6 @@ fn log_uniform(random: &mut fastrand::Rng) -> u64 {
     (512.0 * 32768f64.powf(random.f64())) as u64
 }
 
-/// Instructions that this program takes, by valgrind; `None` where there is no valgrind.
-fn instructions(case: &str, free: u64, pairs: u64) -> Option<u64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().ok()?)
-        .args([case.to_string(), free.to_string(), pairs.to_string()])
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    text.lines().find_map(|line| line.split_once("Collected :"))?.1.trim().parse().ok()
-}
-
 /// The median and the least of many batches, nanoseconds for each pair.
 fn nanoseconds(mut batch: impl FnMut(u64)) -> (f64, f64) {
     const BATCH: u64 = 20_000;
@@ -138,7 +126,7 @@ fn print_instructions() {
     for (case, what) in CASES {
         print!("{case:8}");
         for free in FREE_BLOCKS {
-            let pairs = |pairs| instructions(case, free, pairs);
+            let pairs = |pairs: u64| instructions(&[case.to_string(), free.to_string(), pairs.to_string()]);
             match (pairs(0), pairs(PAIRS)) {
                 (Some(few), Some(many)) => print!(" {:8.1}", (many - few) as f64 / PAIRS as f64),
                 _ => print!(" no valgrind"),

@@ -4,9 +4,9 @@
 //! pairs less those of few in the same pool, so that making it does not count.
 
 use std::hint::black_box;
-use std::process::Command;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Error, Pool, Source};
+use vrampool_test_support::instructions;
 
 /// Pairs for the two counts of instructions.
 const PAIRS: [u64; 2] = [1_000, 21_000];
@@ -56,18 +56,6 @@ fn run(case: &str, pairs: u64) -> Result<(), Error> {
     }
 }
 
-/// Instructions that this program takes, by valgrind; `None` where there is no valgrind.
-fn instructions(case: &str, pairs: u64) -> Option<u64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().ok()?)
-        .args([case.to_string(), pairs.to_string()])
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    text.lines().find_map(|line| line.split_once("Collected :"))?.1.trim().parse().ok()
-}
-
 fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [case, pairs] = &arguments[..] {
@@ -75,7 +63,7 @@ fn main() -> Result<(), Error> {
     }
     println!("instructions for each pair");
     for (case, what) in CASES {
-        let [few, many] = PAIRS.map(|pairs| instructions(case, pairs));
+        let [few, many] = PAIRS.map(|pairs| instructions(&[case.to_string(), pairs.to_string()]));
         match few.zip(many) {
             Some((few, many)) => {
                 println!("{case:8} {:8.1}   {what}", (many - few) as f64 / (PAIRS[1] - PAIRS[0]) as f64);

@@ -2,30 +2,20 @@
 //! works on when something is freed. The process runs this program again.
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
 use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Source};
+use vrampool_test_support::{is_inside, passed, test_behind};
 
-/// Whether this is the process with the limit.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = MIB;
 
 #[test]
 fn a_full_address_space_is_out_of_memory_until_something_is_freed() {
-    if std::env::var_os(INSIDE).is_none() {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "ulimit -v 3000000; exec \"$@\"", "sh"])
-            .arg(std::env::current_exe().expect("its own path"))
-            .args(["--exact", "a_full_address_space_is_out_of_memory_until_something_is_freed"])
-            .arg("--test-threads=1")
-            .env(INSIDE, "1");
-        let output = command.output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        let is_fine = output.status.success() && text.contains("1 passed");
-        return assert!(is_fine, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    if !is_inside() {
+        let name = "a_full_address_space_is_out_of_memory_until_something_is_freed";
+        passed(test_behind("ulimit -v 3000000", name).arg("--test-threads=1"));
+        return;
     }
     let device = HostDevice::builder().memory_limit(64 << 30).granularity(PAGE).build();
     let Some(mapper) = device.virtual_memory() else {

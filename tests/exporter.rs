@@ -6,15 +6,13 @@ use log::{LevelFilter, Log, Metadata, Record};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::Exporter;
 use vrampool::{Error, Pool};
-
-/// Whether this is the process that serves.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
+use vrampool_test_support::{is_inside, passed, test_again, test_behind};
 
 /// How many clients send half a request.
 const HALF_OPEN: usize = 100;
@@ -30,12 +28,8 @@ struct Served {
 impl Served {
     /// The test of this name in a process of its own, behind `limit`, a command of the shell's.
     fn start(test: &str, limit: &str) -> Self {
-        let script = format!("{limit}; exec \"$@\"");
-        let mut child = Command::new("sh")
-            .args(["-c", &script, "sh"])
-            .arg(std::env::current_exe().expect("its own path"))
-            .args(["--exact", test, "--nocapture", "--test-threads=1"])
-            .env(INSIDE, "1")
+        let mut child = test_behind(limit, test)
+            .arg("--test-threads=1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -144,10 +138,6 @@ impl Log for Refusals {
     fn flush(&self) {}
 }
 
-fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
-}
-
 #[test]
 fn half_open_clients_leave_the_program_its_descriptors_and_time() {
     if is_inside() {
@@ -212,12 +202,6 @@ fn an_exporter_without_a_thread_is_a_typed_error() {
         assert!(matches!(&error, Error::Configuration(setting) if setting.field == "metrics"), "{error:?}");
         return assert!(error.to_string().contains("no thread to serve from"), "{error}");
     }
-    let output = Command::new(std::env::current_exe().expect("its own path"))
-        .args(["--exact", "an_exporter_without_a_thread_is_a_typed_error", "--test-threads=1"])
-        .env(INSIDE, "1")
-        .env("RUST_MIN_STACK", (1u64 << 60).to_string())
-        .output()
-        .expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let mut test = test_again("an_exporter_without_a_thread_is_a_typed_error");
+    passed(test.arg("--test-threads=1").env("RUST_MIN_STACK", (1u64 << 60).to_string()));
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Source};
-use vrampool_test_support::ask_at_each_record;
+use vrampool_test_support::{ask_at_each_record, is_inside, passed, test_again};
 
 static POOLS: OnceLock<Vec<Pool<HostDevice>>> = OnceLock::new();
 
@@ -60,7 +60,7 @@ impl Log for Printing {
 #[test]
 fn a_variable_that_nothing_reads_is_a_warning_once() {
     const NAME: &str = "VRAMPOOL_LIMITGB";
-    if std::env::var_os(NAME).is_some() {
+    if is_inside() {
         log::set_logger(&Printing).expect("the only one");
         log::set_max_level(LevelFilter::Warn);
         for _ in 0..2 {
@@ -70,12 +70,7 @@ fn a_variable_that_nothing_reads_is_a_warning_once() {
         }
         return;
     }
-    let program = std::env::current_exe().expect("its own path");
-    let mut command = std::process::Command::new(program);
-    let test = "a_variable_that_nothing_reads_is_a_warning_once";
-    let output = command.args(["--exact", test, "--nocapture"]).env(NAME, "1").output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let text = passed(test_again("a_variable_that_nothing_reads_is_a_warning_once").env(NAME, "1"));
     let warnings: Vec<_> = text.lines().filter(|line| line.contains(NAME)).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("VRAMPOOL_LIMIT_GB, "), "{text}");
 }
@@ -83,8 +78,7 @@ fn a_variable_that_nothing_reads_is_a_warning_once() {
 /// A flood of refused requests is one record, with the figures of the first. Runs again in a process with a logger.
 #[test]
 fn refused_requests_are_logged_once_a_minute_with_their_figures() {
-    const NAME: &str = "VRAMPOOL_TEST_REFUSALS";
-    if std::env::var_os(NAME).is_some() {
+    if is_inside() {
         log::set_logger(&Printing).expect("the only one");
         log::set_max_level(LevelFilter::Warn);
         let device = HostDevice::new();
@@ -98,12 +92,7 @@ fn refused_requests_are_logged_once_a_minute_with_their_figures() {
         }
         return;
     }
-    let program = std::env::current_exe().expect("its own path");
-    let mut command = std::process::Command::new(program);
-    let test = "refused_requests_are_logged_once_a_minute_with_their_figures";
-    let output = command.args(["--exact", test, "--nocapture"]).env(NAME, "1").output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let text = passed(&mut test_again("refused_requests_are_logged_once_a_minute_with_their_figures"));
     for pool in ["one", "two"] {
         let record =
             format!("WARN: pool {pool}: a request was refused: out of memory: 2097152 bytes were requested");

@@ -1,14 +1,11 @@
 //! Where a pool may live: rows of the guide's page that other suites do not test.
 
 use std::cell::RefCell;
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Pool};
-use vrampool_test_support::AuditDevice;
-
-const CHILD: &str = "VRAMPOOL_TEST_CHILD";
+use vrampool_test_support::{AuditDevice, is_inside, outcome, test_again};
 
 type Static = (Pool<HostDevice>, HostStream, Mutex<Vec<Buffer<HostDevice>>>);
 
@@ -16,12 +13,9 @@ type Static = (Pool<HostDevice>, HostStream, Mutex<Vec<Buffer<HostDevice>>>);
 #[test]
 fn a_static_pool_serves_until_the_process_ends() {
     static POOL: OnceLock<Static> = OnceLock::new();
-    if std::env::var_os(CHILD).is_none() {
-        let test = "a_static_pool_serves_until_the_process_ends";
-        let mut child = Command::new(std::env::current_exe().expect("this file"));
-        let output = child.args(["--exact", test]).env(CHILD, "1").output().expect("it starts");
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        return;
+    if !is_inside() {
+        let (code, _, errors) = outcome(&mut test_again("a_static_pool_serves_until_the_process_ends"));
+        return assert_eq!(code, Some(0), "{errors}");
     }
     let (pool, stream, live) = POOL.get_or_init(|| {
         let device = HostDevice::new();

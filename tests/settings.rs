@@ -2,11 +2,10 @@
 //! same value, and a value that is not valid is the same error.
 #![cfg(feature = "host")]
 
-use std::process::Command;
 use vrampool::host::HostDevice;
 use vrampool::settings::{Origin, Scope, Setting};
 use vrampool::{Amount, Backend, Error, Pool, PoolBuilder, Settings, SizeClasses, Source};
-use vrampool_test_support::setting_texts;
+use vrampool_test_support::{is_inside, passed, setting_texts, test_again};
 
 /// A value that is not the default, and one that is none.
 fn texts(setting: &Setting) -> (&'static str, Option<&'static str>) {
@@ -37,7 +36,7 @@ fn text_and_environment_are_the_same_setting() {
     if device().virtual_memory().is_none() {
         return;
     }
-    if std::env::var_os("VRAMPOOL_TEST_INSIDE").is_some() {
+    if is_inside() {
         let others = tempfile::NamedTempFile::new().expect("a file");
         let lines = Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty());
         let lines: String = lines
@@ -90,13 +89,11 @@ fn text_and_environment_are_the_same_setting() {
             ),
         }
     }
-    let mut command = Command::new(std::env::current_exe().expect("its own path"));
-    command.args(["--exact", "text_and_environment_are_the_same_setting"]).env("VRAMPOOL_TEST_INSIDE", "1");
+    let mut command = test_again("text_and_environment_are_the_same_setting");
     for setting in Settings::TABLE {
         command.envs(setting.variables.first().map(|of| (of.name, texts(setting).0)));
     }
-    let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    passed(&mut command);
 }
 
 #[test]
@@ -221,7 +218,7 @@ fn an_argument_precedes_a_variable_that_precedes_a_file() {
     if device().virtual_memory().is_none() {
         return;
     }
-    let is_inside = std::env::var_os("VRAMPOOL_TEST_INSIDE").is_some();
+    let is_inside = is_inside();
     for setting in Settings::TABLE {
         for sources in 0..8u8 {
             check_sources(setting, [1, 2, 4].map(|bit| sources & bit != 0 && (is_inside || bit != 2)));
@@ -238,15 +235,12 @@ fn an_argument_precedes_a_variable_that_precedes_a_file() {
         }
         return;
     }
-    let mut command = Command::new(std::env::current_exe().expect("its own path"));
-    command.args(["--exact", "an_argument_precedes_a_variable_that_precedes_a_file"]);
-    command.env("VRAMPOOL_TEST_INSIDE", "1");
+    let mut command = test_again("an_argument_precedes_a_variable_that_precedes_a_file");
     for setting in Settings::TABLE {
         let ([_, variable, _], _) = setting_texts(setting.name, setting.kind);
         command.envs(setting.variables.first().map(|of| (of.name, variable)));
     }
-    let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    passed(&mut command);
 }
 
 /// A percentage is of the device's memory, of a child of the limit above it.

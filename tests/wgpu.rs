@@ -237,14 +237,11 @@ fn a_pool_on_a_device_of_small_buffers_transfers_what_it_allocates() {
     }
 }
 
-/// The variable by which this program passes itself that its address space is limited.
-#[cfg(target_os = "linux")]
-const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
-
 /// In a process of its own, whose address space is soon full: idle memory of one kind makes room for the other.
 #[test]
 #[cfg(target_os = "linux")]
 fn idle_memory_makes_room_for_host_visible_memory() {
+    use vrampool_test_support::{is_inside, passed, test_behind};
     let Some(device) = device() else { return };
     if !device.properties().is_integrated() {
         return vrampool_test_support::skipped(format_args!(
@@ -252,20 +249,13 @@ fn idle_memory_makes_room_for_host_visible_memory() {
             device.properties().name
         ));
     }
-    if std::env::var_os(LIMITED).is_some() {
+    if is_inside() {
         return fill_with_idle_memory(&device);
     }
     // KiB: what the driver's compiler takes, and some buffers.
-    let outcome = std::process::Command::new("sh")
-        .args(["-c", "ulimit -v 2200000; exec \"$0\" --exact \"$1\" --nocapture"])
-        .arg(std::env::current_exe().expect("this program"))
-        .arg("idle_memory_makes_room_for_host_visible_memory")
-        .env(LIMITED, "1")
-        .output()
-        .expect("a shell");
-    let said =
-        String::from_utf8_lossy(&outcome.stdout).into_owned() + &String::from_utf8_lossy(&outcome.stderr);
-    assert!(outcome.status.success() && said.contains("idle memory made room"), "{said}");
+    let name = "idle_memory_makes_room_for_host_visible_memory";
+    let said = passed(&mut test_behind("ulimit -v 2200000", name));
+    assert!(said.contains("idle memory made room"), "{said}");
 }
 
 #[cfg(target_os = "linux")]

@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool, SizeClasses};
-use vrampool_test_support::{command, outcome};
+use vrampool_test_support::{command, outcome, test_again};
 
 /// The name of the pool that a process serves.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
+const NAME: &str = "VRAMPOOL_TEST_POOL";
 const MIB: u64 = 1 << 20;
 
 /// Run in the processes: serves a pool until its standard input ends. `near` holds 94 % of its limit; `busy` allocates
 /// for each line of its input.
 #[test]
 fn a_process_serves_a_pool() {
-    let Ok(name) = std::env::var(INSIDE) else { return };
+    let Ok(name) = std::env::var(NAME) else { return };
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let limit = if name == "near" { 100 * MIB } else { 1000 * MIB };
@@ -54,9 +54,8 @@ struct Served {
 
 impl Served {
     fn start(name: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("its own path"))
-            .args(["--exact", "a_process_serves_a_pool", "--nocapture", "--test-threads=1"])
-            .env(INSIDE, name)
+        let mut child = test_again("a_process_serves_a_pool")
+            .env(NAME, name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

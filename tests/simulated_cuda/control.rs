@@ -1,9 +1,10 @@
 //! The simulator's control functions: a held stream is held, and leaks at the end are reported.
 
 use crate::simulated::Simulated;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use vrampool::cuda::{CudaDevice, CudaStream};
 use vrampool::{Backend, Event, Pool};
+use vrampool_test_support::test_again;
 
 /// Says to a process of these tests which part to do; [`ended`] starts it.
 const PART: &str = "VRAMPOOL_TEST_PART";
@@ -71,8 +72,7 @@ fn end() {
 /// The end of a process that did this part.
 fn ended(part: &str) -> Output {
     let simulator = std::env::var("VRAMPOOL_SIMULATOR").unwrap_or_default();
-    Command::new(std::env::current_exe().expect("this file"))
-        .args(["--exact", "control::end", "--nocapture"])
+    test_again("control::end")
         .env(PART, part)
         .env("VRAMPOOL_SIMULATOR", format!("{simulator},strict=1,leaks=1"))
         .stdout(Stdio::null())

@@ -2,12 +2,12 @@
 
 use crate::simulated::Simulated;
 use std::cell::RefCell;
-use std::process::Command;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::VirtualMemory;
 use vrampool::cuda::cudarc::driver::{result, sys};
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream};
 use vrampool::{Backend, Memory, Placement, RegionMut};
+use vrampool_test_support::test_again;
 
 /// The case and the way that a process of these tests does; [`reports`] starts it.
 const CASE: &str = "VRAMPOOL_TEST_CASE";
@@ -215,8 +215,7 @@ fn misuse() {
 /// The number of reports of a process that did `case` in this way, and the first one.
 fn reports(case: &str, way: &str) -> (u64, String) {
     let simulator = std::env::var("VRAMPOOL_SIMULATOR").unwrap_or_default();
-    let output = Command::new(std::env::current_exe().expect("this file"))
-        .args(["--exact", "detector::misuse", "--nocapture"])
+    let output = test_again("detector::misuse")
         .env(CASE, format!("{case} {way}"))
         .env("VRAMPOOL_SIMULATOR", format!("{simulator},strict=0,leaks=0"))
         .output()

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 use vrampool_cuda::{CudaDevice, list};
+use vrampool_test_support::{passed, test_again};
 
 /// Every function that the crate looks up, read from where it does.
 fn functions() -> Vec<&'static str> {
@@ -37,13 +38,7 @@ fn source(missing: &str, init: i32, version: i32, devices: i32) -> String {
 
 /// Returns the error of opening a device in a process that finds its driver in `folder`.
 fn answer(folder: &Path) -> String {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "asked_by_the_other_tests", "--nocapture", "--ignored"])
-        .env("LD_LIBRARY_PATH", folder)
-        .output()
-        .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    passed(test_again("asked_by_the_other_tests").env("LD_LIBRARY_PATH", folder))
 }
 
 #[test]

@@ -3,7 +3,6 @@
 //! is not loaded.
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::{DriverError, sys};
 use vrampool_cuda::{
@@ -11,6 +10,7 @@ use vrampool_cuda::{
     Placement, PoolHandle, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
 };
 use vrampool_cuda_simulator_control::Simulator;
+use vrampool_test_support::{passed, test_again};
 
 const PAGE: u64 = 2 << 20;
 /// Functions of virtual memory, one of which is missing in some cases.
@@ -27,15 +27,9 @@ fn run(name: &str, settings: &str) -> Option<String> {
 
 fn run_with(name: &str, settings: &str, variables: &[(&str, &str)]) -> Option<String> {
     Simulator::or_skip()?;
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", name, "--nocapture", "--ignored"])
-        .env("VRAMPOOL_SIMULATOR", format!("strict=1,{settings}"))
-        .envs(variables.iter().copied())
-        .output()
-        .expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && text.contains("1 passed"), "{name} with {settings:?}: {output:?}");
-    Some(text)
+    let mut test = test_again(name);
+    test.env("VRAMPOOL_SIMULATOR", format!("strict=1,{settings}")).envs(variables.iter().copied());
+    Some(passed(&mut test))
 }
 
 fn simulator() -> &'static Simulator {

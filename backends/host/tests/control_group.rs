@@ -3,16 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use vrampool_backend::{AllocationRequest, BackendError};
 use vrampool_host::{Backend, HostDevice, HostMemory, Placement, RegionMut};
-use vrampool_test_support::skip;
+use vrampool_test_support::{is_inside, passed, skip, test_behind};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 256 * MIB;
-
-/// Set in the process that is in the group: the case that it runs.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
 
 /// A control group of version 1 or 2, removed on drop.
 struct Group(PathBuf);
@@ -34,15 +30,6 @@ impl Group {
         create("/sys/fs/cgroup", "memory.max")
             .or_else(|| create("/sys/fs/cgroup/memory", "memory.limit_in_bytes"))
     }
-
-    /// Runs this test program with one test inside the group.
-    fn run(&self, test: &str) -> Output {
-        let program = std::env::current_exe().expect("its own path");
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$GROUP/cgroup.procs\" && exec \"$@\"", "sh"]).arg(program);
-        command.args(["--exact", test, "--nocapture"]).env("GROUP", &self.0).env(INSIDE, "1");
-        command.output().expect("it starts")
-    }
 }
 
 impl Drop for Group {
@@ -53,16 +40,13 @@ impl Drop for Group {
 
 /// Runs `inside` in a separate process whose control group has [`LIMIT`] bytes.
 fn in_group(test: &str, inside: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         return inside();
     }
     let Some(group) = Group::new(test) else {
         return skip("cgroup", "this process cannot create control groups with a limit on memory");
     };
-    let output = group.run(test);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("1 passed"), "{text}");
+    passed(test_behind("echo $$ > \"$GROUP/cgroup.procs\"", test).env("GROUP", &group.0));
 }
 
 fn allocate(device: &HostDevice, bytes: u64) -> Result<HostMemory, BackendError> {

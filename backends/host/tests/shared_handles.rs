@@ -3,15 +3,14 @@
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use vrampool_host::{
     AllocationRequest, Backend, BackendError, Call, HostDevice, HostMemory, Physical, Placement, Region,
     RegionMut, ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
 };
+use vrampool_test_support::{is_inside, passed, test_again};
 
 const PAGE: u64 = 64 * 1024;
-/// Says to the test program that it is the second process.
-const SECOND: &str = "VRAMPOOL_TEST_SECOND_PROCESS";
 
 fn device() -> HostDevice {
     HostDevice::builder().granularity(PAGE).memory_limit(4 * PAGE).build()
@@ -169,21 +168,14 @@ fn a_second_process_sees_it_and_writes_it() {
     let physical = shareable(&device, 1);
     let memory = mapped(&device, &physical);
     fill(&device, &memory, 41);
-    let status = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "second_process", "--nocapture"])
-        .env(SECOND, "1")
-        .stdin(Stdio::from(export(&device, &physical)))
-        .stdout(Stdio::null())
-        .status()
-        .expect("it starts");
-    assert!(status.success(), "{status}");
+    passed(test_again("second_process").stdin(Stdio::from(export(&device, &physical))));
     assert_eq!(last(&device, &memory), 42);
 }
 
 /// The second process; returns at once in the first.
 #[test]
 fn second_process() {
-    if std::env::var_os(SECOND).is_none() {
+    if !is_inside() {
         return;
     }
     let device = device();

@@ -2,15 +2,12 @@
 //! is counted.
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
 use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, HostDevice, HostMemory, Placement, Region, RegionMut};
+use vrampool_test_support::{is_inside, passed, test_behind};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-
-/// Whether this is the process with the limit.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
 
 /// Bytes of this process that are in memory.
 fn resident() -> u64 {
@@ -51,17 +48,9 @@ fn untouched_memory_costs_nothing() {
 /// With few addresses, and a device that believes to have more.
 #[test]
 fn a_process_without_addresses_gets_an_error() {
-    if std::env::var_os(INSIDE).is_none() {
-        let program = std::env::current_exe().expect("its own path");
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v 600000; exec \"$@\"", "sh"]).arg(program).env(INSIDE, "1");
-        let output = command
-            .args(["--exact", "a_process_without_addresses_gets_an_error"])
-            .output()
-            .expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        return assert!(text.contains("1 passed"), "{text}");
+    if !is_inside() {
+        passed(&mut test_behind("ulimit -v 600000", "a_process_without_addresses_gets_an_error"));
+        return;
     }
     // The default is what the limit leaves.
     let left = HostDevice::new().properties().total_bytes;

@@ -3,16 +3,11 @@
 
 use std::process::Command;
 use vrampool_opencl::{BackendError, OpenClDevice, list};
+use vrampool_test_support::{passed, test_again};
 
 /// Returns the error of every function that opens a device, in a process with this variable.
 fn answer(variable: &str, value: &str) -> String {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "asked_by_the_other_tests", "--nocapture", "--ignored"])
-        .env(variable, value)
-        .output()
-        .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    passed(test_again("asked_by_the_other_tests").env(variable, value))
 }
 
 #[test]
@@ -69,12 +64,7 @@ fn a_loader_without_a_driver_is_a_typed_error() {
     let folder = std::env::temp_dir().join(format!("vrampool-no-opencl-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let folder_name = folder.to_string_lossy().into_owned();
-    let still_there = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "what_is_listed", "--nocapture", "--ignored"])
-        .env("OCL_ICD_VENDORS", &folder_name)
-        .output()
-        .expect("it starts");
-    if String::from_utf8_lossy(&still_there.stdout).contains("listed: ") {
+    if passed(test_again("what_is_listed").env("OCL_ICD_VENDORS", &folder_name)).contains("listed: ") {
         std::fs::remove_dir_all(&folder).expect("it was there");
         vrampool_test_support::skipped("this loader finds drivers in other ways, too");
         return;

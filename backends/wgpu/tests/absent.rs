@@ -1,6 +1,6 @@
 //! Without a driver, every way in is a typed error. Asked of processes that see none.
 
-use std::process::Command;
+use vrampool_test_support::{passed, test_again};
 use vrampool_wgpu::{BackendError, WgpuDevice, list};
 
 #[test]
@@ -27,14 +27,12 @@ fn asked_by_the_other_test() {
 
 #[test]
 fn without_a_driver_there_is_no_device_and_no_panic() {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "asked_by_the_other_test", "--nocapture", "--ignored"]);
+    let mut command = test_again("asked_by_the_other_test");
     // The two names that Vulkan's loader has for where drivers are, and the one of OpenGL's; layers that would show
     // a device are named elsewhere.
     for name in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"] {
         command.env(name, "/nonexistent/driver.json");
     }
-    let output = command.env_remove("VK_ADD_DRIVER_FILES").output().expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("asked"), "{output:?}");
+    let said = passed(command.env_remove("VK_ADD_DRIVER_FILES"));
+    assert!(said.contains("\nasked\n"), "{said}");
 }

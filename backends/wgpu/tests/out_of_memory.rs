@@ -47,14 +47,12 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     device.allocate(&AllocationRequest::new(piece, Placement::Device)).expect("there is room again");
 }
 
-/// The variable by which this program passes itself that its address space is limited.
-const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
-
 /// In a process of its own, whose address space is soon full. A mapped buffer that was not made cannot be
 /// unmapped either, and that error must not hide the other.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
+    use vrampool_test_support::{is_inside, passed, test_behind};
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     if !device.properties().is_integrated() {
         vrampool_test_support::skipped(format_args!(
@@ -71,22 +69,13 @@ fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
         ));
         return;
     }
-    if std::env::var_os(LIMITED).is_some() {
+    if is_inside() {
         return fill_the_address_space(&device);
     }
     let name = "a_lack_of_host_visible_memory_is_out_of_memory_too";
-    let program = std::env::current_exe().expect("this program");
     // KiB: what the driver's compiler takes, and some buffers.
-    let outcome = std::process::Command::new("sh")
-        .args(["-c", "ulimit -v 2200000; exec \"$0\" --exact \"$1\" --nocapture"])
-        .arg(program)
-        .arg(name)
-        .env(LIMITED, "1")
-        .output()
-        .expect("a shell");
-    let said =
-        String::from_utf8_lossy(&outcome.stdout).into_owned() + &String::from_utf8_lossy(&outcome.stderr);
-    assert!(outcome.status.success() && said.contains("ran out of host-visible memory"), "{said}");
+    let said = passed(&mut test_behind("ulimit -v 2200000", name));
+    assert!(said.contains("ran out of host-visible memory"), "{said}");
 }
 
 #[cfg(target_os = "linux")]

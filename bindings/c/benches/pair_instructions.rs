@@ -7,8 +7,8 @@ use libloading::{Library, Symbol};
 use std::env;
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::process::Command;
 use std::ptr;
+use vrampool_test_support::instructions;
 
 type Create = unsafe extern "C" fn(*const c_char, *mut u64) -> c_int;
 type Allocate = unsafe extern "C" fn(u64, u64, *mut c_void, *mut *mut c_void) -> c_int;
@@ -66,18 +66,6 @@ fn run(case: &str, bytes: u64, pairs: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Instructions that this program takes, by valgrind; `None` where there is no valgrind.
-fn instructions(case: &str, bytes: u64, pairs: u64) -> Option<u64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(env::current_exe().ok()?)
-        .args([case.to_string(), bytes.to_string(), pairs.to_string()])
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    text.lines().find_map(|line| line.split_once("Collected :"))?.1.trim().parse().ok()
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [case, bytes, pairs] = &arguments[..] {
@@ -86,7 +74,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("instructions for each pair of 4 KiB and of 8 MiB");
     for case in CASES {
         let each = BYTES.map(|bytes| {
-            let [few, many] = PAIRS.map(|pairs| instructions(case, bytes, pairs));
+            let [few, many] =
+                PAIRS.map(|pairs| instructions(&[case.to_string(), bytes.to_string(), pairs.to_string()]));
             few.zip(many).map(|(few, many)| (many - few) as f64 / (PAIRS[1] - PAIRS[0]) as f64)
         });
         match each {

@@ -5,35 +5,25 @@ mod calls;
 
 use calls::{allocate, free, ok, pool, stats};
 use std::ffi::CString;
-use std::process::Command;
 use vrampool_c::boundary::Out;
 use vrampool_c::*;
+use vrampool_test_support::{is_inside, passed, test_behind};
 
 const MIB: u64 = 1 << 20;
-/// Whether this is the process with the limit.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
 
 /// Whether this is the process with the limit; if not, runs this test in such a process.
-fn is_inside(test: &str, limit: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
+fn is_behind(limit: &str, test: &str) -> bool {
+    if !is_inside() {
+        passed(&mut test_behind(limit, test));
     }
-    let program = std::env::current_exe().expect("its own path");
-    let script = format!("{limit}; exec \"$@\"");
-    let mut command = Command::new("sh");
-    command.args(["-c", &script, "sh"]).arg(program).args(["--exact", test]).env(INSIDE, "1");
-    let output = command.output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("1 passed"), "{text}");
-    false
+    is_inside()
 }
 
 /// Of a small pool over virtual memory, tags included, addresses are a small multiple of its limit, however
 /// large the device is.
 #[test]
 fn a_small_pool_needs_few_addresses() {
-    if !is_inside("a_small_pool_needs_few_addresses", "ulimit -v 2000000") {
+    if !is_behind("ulimit -v 2000000", "a_small_pool_needs_few_addresses") {
         return;
     }
     for device in [
@@ -58,7 +48,7 @@ fn a_small_pool_needs_few_addresses() {
 #[test]
 fn the_environment_bounds_all_tags_together() {
     let variables = "export VRAMPOOL_LIMIT_GB=0.03125";
-    if !is_inside("the_environment_bounds_all_tags_together", variables) {
+    if !is_behind(variables, "the_environment_bounds_all_tags_together") {
         return;
     }
     let (pool, mut served) = (pool(c"device=host;host_capacity=1GiB;source=virtual"), Vec::new());
@@ -90,7 +80,7 @@ fn the_environment_bounds_all_tags_together() {
 /// Small files that expand to lists and dictionaries without end.
 #[test]
 fn a_hostile_pickle_is_an_error_where_memory_is_short() {
-    if !is_inside("a_hostile_pickle_is_an_error_where_memory_is_short", "ulimit -v 1000000") {
+    if !is_behind("ulimit -v 1000000", "a_hostile_pickle_is_an_error_where_memory_is_short") {
         return;
     }
     use flate2::{Compression, write::GzEncoder};
@@ -133,7 +123,7 @@ fn a_save_on_a_full_disk_leaves_the_previous_file() {
     const LOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../extensions/trace/tests/golden/rmm.csv");
     use vrampool_c::boundary::{Bytes, Text};
     let text = |text: String| CString::new(text).expect("no 0");
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         let folder = std::env::var(FOLDER).expect("a folder");
         let [old, new] = ["old", "new"].map(|name| text(format!("{folder}/{name}")));
         let (log, mut trace) = (text(LOG.into()), 0);
@@ -164,7 +154,7 @@ fn a_save_on_a_full_disk_leaves_the_previous_file() {
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join("old"), "old").expect("a file");
     let limit = format!("export {FOLDER}='{}'; ulimit -f 0", folder.display());
-    is_inside(TEST, &limit);
+    passed(&mut test_behind(&limit, TEST));
     let names: Vec<_> = std::fs::read_dir(&folder)
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name())

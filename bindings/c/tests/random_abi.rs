@@ -13,7 +13,7 @@ mod random_calls;
 
 use fastrand::Rng;
 use random_calls::Choices;
-use std::process::Command;
+use vrampool_test_support::{passed, test_again};
 
 const THREADS: u64 = 8;
 /// Calls of one thread in one process.
@@ -30,16 +30,13 @@ fn random_calls_of_threads_are_answered_and_leave_nothing() {
     let (calls, first) = (number("VRAMPOOL_CALLS").unwrap_or(200_000), number("VRAMPOOL_SEED").unwrap_or(1));
     let children = calls.div_ceil(THREADS * CALLS);
     for seed in first..first + children {
-        let mut child = Command::new(std::env::current_exe().expect("this file"));
-        child.args(["--exact", "one_sequence", "--nocapture"]).env(CHILD, seed.to_string());
+        let mut child = test_again("one_sequence");
+        child.env(CHILD, seed.to_string());
         // Other drivers' faults are theirs, and to look for their devices takes a while.
         for drivers in ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
             child.env(drivers, "/nonexistent");
         }
-        let child = child.output().expect("it starts");
-        let text = [child.stdout, child.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        assert!(child.status.success(), "seed {seed}: {}\n{text}", child.status);
+        let text = passed(&mut child);
         let of_callbacks = text.lines().find_map(|line| line.strip_suffix(" calls of callbacks"));
         nested += of_callbacks.and_then(|calls| calls.parse::<u64>().ok()).expect("it is printed");
     }

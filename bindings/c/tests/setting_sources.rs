@@ -6,7 +6,6 @@
 use serde_json::{Value, json};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs, process, ptr};
 use vrampool::any::AnyDevice;
 use vrampool::host::HostDevice;
@@ -14,7 +13,7 @@ use vrampool::settings::Setting;
 use vrampool::{Error, Pool, PoolBuilder, Settings, Source, internal};
 use vrampool_c::boundary::Out;
 use vrampool_c::*;
-use vrampool_test_support::setting_texts;
+use vrampool_test_support::{passed, setting_texts, test_again};
 
 const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/tests/setting_sources.json");
 const CAPACITY: u64 = 256 << 20;
@@ -104,12 +103,8 @@ fn row(setting: &Setting, argument: Option<&str>, in_file: Option<&str>) -> Valu
 /// The rows of a process whose variable of the setting has this value.
 fn rows_of_variable(setting: &Setting, value: &str) -> Vec<Value> {
     let Some(variable) = setting.variables.first() else { return Vec::new() };
-    let mut command = Command::new(env::current_exe().expect("its own path"));
-    command.args(["--exact", "a_setting_is_the_same_in_c_by_every_source", "--nocapture"]);
-    let output = command.env("VRAMPOOL_TEST_SETTING", setting.name).env(variable.name, value).output();
-    let output = output.expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let mut command = test_again("a_setting_is_the_same_in_c_by_every_source");
+    let text = passed(command.env("VRAMPOOL_TEST_SETTING", setting.name).env(variable.name, value));
     let rows = text.lines().filter_map(|line| line.find("{\"").map(|at| &line[at..]));
     rows.map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }

@@ -9,13 +9,13 @@ mod cuda_driver;
 use calls::ok;
 use cuda_driver::{BYTES, PER_THREAD, on_cuda};
 use std::ffi::{CStr, c_void};
-use std::process::Command;
 use std::ptr;
 use std::sync::mpsc::channel;
 use std::thread;
 use vrampool_c::boundary::Out;
 use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
+use vrampool_test_support::{passed, test_again};
 
 const OPTIONS: [&CStr; 2] =
     [c"device=cuda:0; limit=32MiB; source=virtual", c"device=cuda:0; limit=32MiB; source=direct"];
@@ -160,11 +160,5 @@ fn a_handle_that_comes_again_is_another_stream() {
     if Simulator::or_skip().is_none() {
         return;
     }
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "reuses_a_handle", "--nocapture", "--ignored"])
-        .env("VRAMPOOL_SIMULATOR", "strict=1,reuse=1")
-        .output()
-        .expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    passed(test_again("reuses_a_handle").env("VRAMPOOL_SIMULATOR", "strict=1,reuse=1"));
 }

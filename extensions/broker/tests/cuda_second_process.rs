@@ -3,20 +3,18 @@
 //! host's device is in `tests/broker/others.rs`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Condvar, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::cuda::CudaDevice;
 use vrampool::{Backend, BackendError, Placement};
 use vrampool_broker::{ArrayRequest, Broker, Client, Plan};
-use vrampool_test_support::{require, skip};
+use vrampool_test_support::{is_inside, require, skip, test_again};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Set for the second process.
-const SECOND: &str = "VRAMPOOL_TEST_SECOND_PROCESS";
 /// What the broker's clients hold at most, what it is to leave to others, and what the second process leaves,
 /// which is less than half of that. What is missing then is less than what the clients hold.
 const BUDGET: u64 = GIB;
@@ -33,7 +31,7 @@ const RUNS: u64 = 6 * BUDGET / WORK;
 #[test]
 #[ignore = "the second process of the test below"]
 fn second_process() {
-    if std::env::var_os(SECOND).is_none() {
+    if !is_inside() {
         return;
     }
     let device = require("cuda", || CudaDevice::open(0)).expect("the first process has it");
@@ -59,12 +57,7 @@ fn second_process() {
 
 /// Starts it; the pipe of its standard input is what keeps it.
 fn start() -> std::io::Result<Child> {
-    Command::new(std::env::current_exe().expect("this program"))
-        .args(["second_process", "--exact", "--ignored", "--nocapture"])
-        .env(SECOND, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
+    test_again("second_process").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
 }
 
 /// Whether it took what it wants: none while it is not known.

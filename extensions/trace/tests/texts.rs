@@ -7,9 +7,9 @@ use vrampool::errors::chain;
 use vrampool::host::HostDevice;
 use vrampool::{Error, Pool};
 use vrampool_test_support::assert_causes_once;
-use vrampool_trace::fitted::{FittedClasses, Learner};
+use vrampool_trace::fitted::FittedClasses;
 use vrampool_trace::output::Output;
-use vrampool_trace::{Recorder, RecorderHook, Replay, Trace};
+use vrampool_trace::{Replay, Trace};
 
 #[test]
 fn figures_of_traces_are_a_line() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,12 +55,4 @@ fn errors_of_a_replay_have_the_pools_as_source() {
     assert_causes_once(&refused);
     let cause = refused.source().and_then(|cause| cause.downcast_ref::<Error>());
     assert!(cause.is_some_and(Error::is_out_of_memory), "{refused:?}");
-}
-
-#[test]
-fn handles_cross_threads() {
-    fn crosses_threads<T: Send + Sync + Unpin>() {}
-    crosses_threads::<Recorder>();
-    crosses_threads::<RecorderHook>();
-    crosses_threads::<Learner>();
 }

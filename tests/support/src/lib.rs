@@ -5,7 +5,8 @@
 //!
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`assert_causes_once`] checks the text of an error and of its causes.
-//! - [`command`] and [`outcome`] run the program under test.
+//! - [`command`] and [`outcome`] run the program under test, [`test_again`] and [`passed`] a test in another process,
+//!   [`instructions`] a benchmark under valgrind.
 //! - [`assert_tables_fit`] and [`assert_help_fits`] check what a program prints in terminals.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
@@ -45,7 +46,7 @@ pub use memory::{
 pub use pattern::pattern;
 #[cfg(target_os = "linux")]
 pub use programs::interrupted;
-pub use programs::{command, outcome};
+pub use programs::{command, instructions, is_inside, outcome, passed, test_again, test_behind};
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use setting::setting_texts;
 pub use streams::{close_gate, streams};

@@ -1,6 +1,10 @@
-//! The program that a test runs.
+//! The programs that a test runs; one of them is the test's own.
 
+use std::path::PathBuf;
 use std::process::{Command, Output};
+
+/// The variable of a process that [`test_again`] starts. The library warns of those that begin as its own.
+const INSIDE: &str = "TEST_OF_VRAMPOOL";
 
 /// A command of this program. Without the variable Mesa's drivers write to standard error.
 #[must_use]
@@ -17,6 +21,68 @@ pub fn command(program: &str) -> Command {
 /// If it does not start, or prints other than UTF-8.
 pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     texts(command.output().expect("the program starts"))
+}
+
+/// Whether [`test_again`] started this process.
+#[must_use]
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// A process of its own for the test of this name in this program, even for an ignored one.
+///
+/// # Panics
+///
+/// If this program has no path.
+#[must_use]
+pub fn test_again(test: &str) -> Command {
+    of_test(Command::new(this_program()), test)
+}
+
+/// As [`test_again`], after commands of the shell's, such as `ulimit`.
+///
+/// # Panics
+///
+/// If this program has no path.
+#[must_use]
+pub fn test_behind(commands: &str, test: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{commands} && exec \"$@\""), "sh"]).arg(this_program());
+    of_test(command, test)
+}
+
+/// Instructions that this program takes with these arguments, by valgrind; `None` where there is no valgrind.
+#[must_use]
+pub fn instructions(arguments: &[String]) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(this_program())
+        .args(arguments)
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.lines().find_map(|line| line.split_once("Collected :"))?.1.trim().parse().ok()
+}
+
+fn this_program() -> PathBuf {
+    std::env::current_exe().expect("its own path")
+}
+
+fn of_test(mut command: Command, test: &str) -> Command {
+    command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(INSIDE, "1");
+    command
+}
+
+/// Runs a command of [`test_again`]. Returns what it prints.
+///
+/// # Panics
+///
+/// If the test does not pass.
+pub fn passed(command: &mut Command) -> String {
+    let (code, text, errors) = outcome(command);
+    // A signal has no code.
+    assert!(code == Some(0) && text.contains("1 passed"), "{command:?}: {code:?}\n{text}{errors}");
+    text
 }
 
 /// Runs it, and interrupts it once it listens for signals. Returns what [`outcome`] does.

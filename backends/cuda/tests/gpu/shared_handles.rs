@@ -4,12 +4,13 @@
 use crate::first_device;
 use crate::virtual_memory::{all, kind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Physical, RegionMut,
     ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
 };
+use vrampool_test_support::{passed, test_again};
 
 /// In granules, by agreement between the two programs.
 const PAGES: u64 = 3;
@@ -57,13 +58,7 @@ fn another_program_reads_and_writes_it() {
         panic!("no descriptor")
     };
     // As its standard input, which is how a descriptor gets there without a socket.
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "shared_handles::asked_by_the_other_program", "--nocapture", "--ignored"])
-        .stdin(Stdio::from(descriptor))
-        .output()
-        .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+    passed(test_again("shared_handles::asked_by_the_other_program").stdin(Stdio::from(descriptor)));
     assert!(all(&device, &stream, &memory, 0, bytes, 41));
 }
 

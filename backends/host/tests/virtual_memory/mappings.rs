@@ -7,6 +7,7 @@ use vrampool_host::{
     Backend, BackendError, Call, Capabilities, Event, HostDevice, HostMemory, HostStream, MemoryKind,
     Placement, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
 };
+use vrampool_test_support::{is_inside, passed, test_behind};
 
 const PAGE: u64 = 64 * 1024;
 
@@ -314,27 +315,11 @@ fn thousands_of_handles_need_no_descriptor_each() {
     assert!(descriptors < 1000, "{descriptors}");
 }
 
-/// Says to the test program that it is the one with a limit.
-const LIMITED: &str = "VRAMPOOL_TEST_LIMITED_PROCESS";
-
 /// The system ends a process that makes a file larger than its limit; it returns no error.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
-    let this = std::env::current_exe().expect("this program");
-    let output = std::process::Command::new("sh")
-        .args(["-c", "ulimit -f 8 && exec \"$0\" --exact mappings::limited_process"])
-        .arg(this)
-        .env(LIMITED, "1")
-        .output()
-        .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
-}
-
-/// The process with a limit; returns at once in others.
-#[test]
-fn limited_process() {
-    if std::env::var_os(LIMITED).is_none() {
+    if !is_inside() {
+        passed(&mut test_behind("ulimit -f 8", "mappings::a_limit_on_the_size_of_files_is_an_error"));
         return;
     }
     let device = device(4);

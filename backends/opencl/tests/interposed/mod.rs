@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use vrampool_test_support::{passed, test_again};
 
 /// A folder with the library.
 pub(crate) struct Interposed {
@@ -37,12 +38,8 @@ impl Interposed {
 
     /// Runs an ignored test of this program in a process that has the library, and returns what it prints.
     pub(crate) fn run(&self, test: &str, variable: Option<&str>) -> String {
-        let mut child = Command::new(std::env::current_exe().expect("this program"));
-        child.args(["--exact", test, "--nocapture", "--ignored"]).env("OPENCL_DYLIB_PATH", self.path());
-        child.envs(variable.map(|variable| (variable, "1")));
-        let output = child.output().expect("it starts");
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into()
+        let variable = variable.map(|variable| (variable, "1"));
+        passed(test_again(test).env("OPENCL_DYLIB_PATH", self.path()).envs(variable))
     }
 }
 

@@ -1,28 +1,18 @@
 //! A process that an operator limits: each test runs again in a process of its own that has the limit.
 
 use crate::{MIB, device};
-use std::process::Command;
 use vrampool::backend::AllocationRequest;
 use vrampool::errors::chain;
 use vrampool::{Backend, Placement};
 use vrampool_broker::{Broker, BrokerError, HostBacking};
-
-/// Whether this is the process with the limit.
-const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
+use vrampool_test_support::{is_inside, passed, test_behind};
 
 /// Runs one test of this program again, behind `limit`, a shell's command.
 fn again(test: &str, limit: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         return false;
     }
-    let program = std::env::current_exe().expect("its own path");
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("{limit}; exec \"$@\""), "sh"]).arg(program);
-    let output = command.args(["--exact", test]).env(INSIDE, "1").output().expect("it starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    // A signal has no code.
-    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("1 passed"), "{text}");
+    passed(&mut test_behind(limit, test));
     true
 }
 

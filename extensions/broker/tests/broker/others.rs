@@ -148,7 +148,8 @@ impl Drop for Kept<'_> {
 #[test]
 fn a_second_process_takes_memory_in_the_middle() {
     use std::io::{BufRead, BufReader, Write};
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
+    use vrampool_test_support::test_again;
 
     let directory = tempfile::tempdir().expect("a directory");
     let device = device(CAPACITY);
@@ -173,9 +174,7 @@ fn a_second_process_takes_memory_in_the_middle() {
             .on_progress(|progress| {
                 let mut second = second.lock().expect("no panic");
                 if progress.chunks_done >= 3 && second.is_none() {
-                    let program = std::env::current_exe().expect("this program");
-                    let mut process = Command::new(program)
-                        .args(["others::second_process", "--exact", "--ignored", "--nocapture"])
+                    let mut process = test_again("others::second_process")
                         .env(DIRECTORY, directory.path())
                         .stdin(Stdio::piped())
                         .stdout(Stdio::piped())
