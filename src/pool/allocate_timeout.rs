@@ -1,7 +1,7 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
 use crate::error::{Error, OutOfMemory, Shortage};
-use crate::heap::core::{Depot, Life, PoolCore, Recall};
+use crate::heap::core::{Depot, Life, PoolCore};
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::in_time::free_deferred;
@@ -166,30 +166,6 @@ impl<B: Backend> Pool<B> {
     pub fn is_closed(&self) -> bool {
         // In a forked child the lock may be held for ever.
         !fork::is_forked() && self.core().depot().life == Life::Closed
-    }
-}
-
-impl PoolCore {
-    /// Refuses requests from now on. A pool without a handle stays one.
-    fn close(&self) {
-        let mut depot = self.depot();
-        if matches!(depot.life, Life::Open | Life::Asleep) {
-            depot.life = Life::Closed;
-            self.recall(&mut depot, Recall::Memory);
-        }
-        let magazines = depot.await_magazines();
-        drop(depot);
-        reclaim_thread::add(magazines);
-        self.notify_freed();
-    }
-
-    /// Whether a request of `bytes` would get memory that earlier requests wait for.
-    fn is_reserved_for_waiter(&self, bytes: u64, position: &Position<'_>) -> bool {
-        let class = self.class_of(bytes);
-        class.is_some_and(|class| {
-            let depot = self.depot();
-            !depot.refuses() && depot.is_reserved_for_waiter(class, position)
-        })
     }
 }
 

@@ -1,13 +1,8 @@
 //! Pools below a pool: how they are made, and their shares of its limit.
 
 use crate::error::{Error, Shortage};
-use crate::heap::core::{Life, PoolCore};
-use crate::heap::ledger::admission::NoShare;
-use crate::heap::ledger::pool_tree::Asked;
 use crate::heap::request::device_pools;
 use crate::heap::request::position::Position;
-use crate::heap::request::queue::Awaited;
-use crate::heap::store::release::is_releasing;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
 use crate::streams::order::Need;
@@ -134,49 +129,5 @@ impl<B: Backend> Pool<B> {
             0 => Err(error),
             _ => supply.ledger.set_share(bytes),
         })
-    }
-}
-
-impl PoolCore {
-    /// Sets the share in the accounts. Returns the one before.
-    fn reserve_share<B: Backend>(&self, bytes: u64) -> Result<u64, Error> {
-        let refuse = |reason: &str| Err(Error::configuration("share", bytes.to_string(), reason));
-        if self.parent.is_none() {
-            return refuse("the pool is no child of another one; make it by `Pool::child`");
-        }
-        let position = Position::new(self);
-        loop {
-            let mut depot = self.depot();
-            let before = depot.accounts.share;
-            if bytes > depot.accounts.caps.limit {
-                return refuse("the child's limit is lower; raise it first");
-            }
-            if depot.life == Life::Closed && bytes > before {
-                return Err(Error::Closed);
-            }
-            let NoShare { height, limit, lacking, is_in_transit, unused } =
-                match depot.accounts.set_share(bytes) {
-                    Ok(()) => {
-                        position.leave(&mut depot);
-                        return Ok(before);
-                    }
-                    Err(lack) => lack,
-                };
-            if is_in_transit && !is_releasing() {
-                position.set(&mut depot, 0, Awaited::Change);
-                drop(position.sleep(depot, None));
-                continue;
-            }
-            drop(depot);
-            if self.trim_others(height, lacking, Asked { class: 0, share: Some(bytes) }) == 0 {
-                let counted = self.depot().accounts.charged_together();
-                let need = Need { requested: bytes, class: bytes.saturating_sub(before.max(counted)).max(1) };
-                let refusing = Some((height, limit));
-                let mut error = self.shortage_at::<B>(need, &position, Shortage::Limit(limit), refusing);
-                error.unused_share_bytes += unused;
-                self.count_out_of_memory(&error, false);
-                return Err(error.into());
-            }
-        }
     }
 }

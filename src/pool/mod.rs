@@ -118,20 +118,6 @@ impl<B: Backend> Drop for Handle<B> {
     }
 }
 
-impl PoolCore {
-    /// Returns the statistics of the pool and those below it.
-    pub(crate) fn stats_below<B: Backend>(&self) -> PoolStats {
-        let below = self.descendants();
-        below.iter().fold(self.own_stats::<B>(), |sum, child| sum.and(&child.own_stats::<B>()))
-    }
-
-    /// The statistics of the pool and its dropped children.
-    fn own_stats<B: Backend>(&self) -> PoolStats {
-        self.poll_in_flight::<B>();
-        self.stats()
-    }
-}
-
 impl<B: Backend> Pool<B> {
     fn of_core(core: Arc<PoolCore>, settings: Settings, listed: Vec<Effective>) -> Self {
         let last = Arc::default();

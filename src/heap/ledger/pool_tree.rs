@@ -4,6 +4,7 @@
 //! the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two
 //! depots.
 
+use crate::error::Error;
 use crate::heap::core::{
     BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall,
 };
@@ -336,6 +337,30 @@ impl PoolCore {
             return Vec::new();
         }
         self.spare(0, Asked::default()).into_iter().map(|(pool, _)| pool).collect()
+    }
+
+    /// Replaces the limit. Returns the one before.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] if the share is larger, or the limit has no room for the shares of children beside
+    /// other memory.
+    pub(crate) fn replace_limit(self: &Arc<Self>, limit: u64) -> Result<u64, Error> {
+        let mut depot = self.depot();
+        let (needed, share) = (depot.accounts.charged_together(), depot.accounts.share);
+        let refuse = |reason| Err(Error::configuration("limit", limit.to_string(), reason));
+        if limit < share {
+            return refuse(format!("the child's share is {share} bytes; lower the share first"));
+        }
+        if depot.accounts.has_shares_below() && needed > limit {
+            return refuse(format!(
+                "children have shares of the limit, which need {needed} bytes together with other memory; lower the \
+                 shares by `Pool::set_share`, or drop live buffers"
+            ));
+        }
+        let before = mem::replace(&mut depot.accounts.caps.limit, limit);
+        drop(depot);
+        self.descendants().iter().chain([self]).for_each(|core| core.set_largest_class(&core.depot()));
+        Ok(before)
     }
 }
 

@@ -1,8 +1,10 @@
-//! Room for a miss within limit and budget: idle memory is released, and memory in transit and other threads' magazines
-//! are waited for, until the request has a [permit](crate::heap::request::permit).
+//! Room within limit and budget, for a miss or a share: idle memory is released, and memory in transit and other
+//! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
-use crate::error::Error;
+use crate::error::{Error, Shortage};
 use crate::heap::core::{DepotGuard, Life, PoolCore, Recall};
+use crate::heap::ledger::admission::NoShare;
+use crate::heap::ledger::pool_tree::Asked;
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::Request;
@@ -11,6 +13,7 @@ use crate::heap::request::queue::Awaited;
 use crate::heap::request::reservation::{NoRoom, Reservation};
 use crate::heap::store::depot::Depot;
 use crate::heap::store::release::is_releasing;
+use crate::streams::order::Need;
 use crate::sync::Instant;
 use std::time::Duration;
 use vrampool_backend::Backend;
@@ -128,5 +131,56 @@ impl PoolCore {
         }
         position.leave(&mut depot);
         depot
+    }
+
+    /// Sets the share in the accounts. Returns the one before.
+    pub(crate) fn reserve_share<B: Backend>(&self, bytes: u64) -> Result<u64, Error> {
+        let refuse = |reason: &str| Err(Error::configuration("share", bytes.to_string(), reason));
+        if self.parent.is_none() {
+            return refuse("the pool is no child of another one; make it by `Pool::child`");
+        }
+        let position = Position::new(self);
+        loop {
+            let mut depot = self.depot();
+            let before = depot.accounts.share;
+            if bytes > depot.accounts.caps.limit {
+                return refuse("the child's limit is lower; raise it first");
+            }
+            if depot.life == Life::Closed && bytes > before {
+                return Err(Error::Closed);
+            }
+            let NoShare { height, limit, lacking, is_in_transit, unused } =
+                match depot.accounts.set_share(bytes) {
+                    Ok(()) => {
+                        position.leave(&mut depot);
+                        return Ok(before);
+                    }
+                    Err(lack) => lack,
+                };
+            if is_in_transit && !is_releasing() {
+                position.set(&mut depot, 0, Awaited::Change);
+                drop(position.sleep(depot, None));
+                continue;
+            }
+            drop(depot);
+            if self.trim_others(height, lacking, Asked { class: 0, share: Some(bytes) }) == 0 {
+                let counted = self.depot().accounts.charged_together();
+                let need = Need { requested: bytes, class: bytes.saturating_sub(before.max(counted)).max(1) };
+                let refusing = Some((height, limit));
+                let mut error = self.shortage_at::<B>(need, &position, Shortage::Limit(limit), refusing);
+                error.unused_share_bytes += unused;
+                self.count_out_of_memory(&error, false);
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// Whether a request of `bytes` would get memory that earlier requests wait for.
+    pub(crate) fn is_reserved_for_waiter(&self, bytes: u64, position: &Position<'_>) -> bool {
+        let class = self.class_of(bytes);
+        class.is_some_and(|class| {
+            let depot = self.depot();
+            !depot.refuses() && depot.is_reserved_for_waiter(class, position)
+        })
     }
 }

@@ -9,7 +9,7 @@ use crate::heap::store::buckets::Requests;
 use crate::heap::store::depot::Depot;
 use std::collections::BTreeMap;
 use std::mem;
-use vrampool_backend::fork;
+use vrampool_backend::{Backend, fork};
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
@@ -89,6 +89,18 @@ impl PoolCore {
     /// threads have reported.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().accounts.now.cached
+    }
+
+    /// Returns the statistics of the pool and those below it.
+    pub(crate) fn stats_below<B: Backend>(&self) -> PoolStats {
+        let below = self.descendants();
+        below.iter().fold(self.own_stats::<B>(), |sum, child| sum.and(&child.own_stats::<B>()))
+    }
+
+    /// The statistics of the pool and its dropped children.
+    pub(crate) fn own_stats<B: Backend>(&self) -> PoolStats {
+        self.poll_in_flight::<B>();
+        self.stats()
     }
 }
 

@@ -1,5 +1,7 @@
-//! Returns idle memory to the source: at the last drop, on a trim, to stay within a cap, or if the device lacks memory.
+//! Returns idle memory to the source: at the last drop, when the pool is closed or asleep, on a trim, to stay within a
+//! cap, or if the device lacks memory.
 
+use crate::error::Error;
 use crate::heap::core::{DROPPED, DROPPED_EPOCH, Life, PoolCore, Recall, next_epoch};
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
@@ -11,7 +13,7 @@ use crate::heap::store::release::is_releasing;
 use crate::source::Key;
 use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use vrampool_backend::StreamId;
+use vrampool_backend::{Backend, StreamId};
 
 impl PoolCore {
     /// Ends the pool after its last handle: releases idle memory, and keeps none from now on.
@@ -177,5 +179,30 @@ impl PoolCore {
         self.notify_freed();
         self.release_blocks(refused);
         true
+    }
+
+    /// Refuses requests from now on. A pool without a handle stays one.
+    pub(crate) fn close(&self) {
+        let mut depot = self.depot();
+        if matches!(depot.life, Life::Open | Life::Asleep) {
+            depot.life = Life::Closed;
+            self.recall(&mut depot, Recall::Memory);
+        }
+        let magazines = depot.await_magazines();
+        drop(depot);
+        reclaim_thread::add(magazines);
+        self.notify_freed();
+    }
+
+    /// As [`Pool::trim_to`], without its children. Private memory stays.
+    pub(crate) fn trim_own_to<B: Backend>(&self, idle_bytes: u64) -> Result<u64, Error> {
+        let released = self.trim_to(idle_bytes);
+        let supply = self.supply::<B>();
+        let outcome = match supply.arena().filter(|arena| arena.is_growing()) {
+            Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
+            None => Ok(()),
+        };
+        supply.reclaim();
+        outcome.map(|()| released)
     }
 }
