@@ -2,7 +2,8 @@
 //! which nothing is live.
 //!
 //! Of sources where the place of a block does not decide: the device, its driver's pool, and an arena whose blocks may
-//! be moved. Elsewhere a limit that is just enough for one pass may refuse a later one, which finds other blocks.
+//! be moved; and of virtual memory of which all was released. Other virtual memory may refuse a later pass under a limit
+//! that is just enough for one, because it finds other blocks: of one stream, that takes a little more.
 //!
 //! Each random sequence gets the smallest limit that serves it once from a new pool, found by bisection. One pool then
 //! serves it ten times under that limit, also after another sequence, after a trim, and after a restart of the peaks.
@@ -14,8 +15,12 @@ use vrampool::{Buffer, Pool, SizeClasses, Source};
 /// Passes of a sequence at its smallest limit.
 const PASSES: u32 = 10;
 
-/// Streams of a device, on which no work runs.
+/// Streams of a device, on which no work runs. Of virtual memory one is used: with several, what is known of their work
+/// decides where a block is.
 const STREAMS: usize = 3;
+
+/// Pages above the smallest limit with which virtual memory serves all passes, if they are more than 2 % of it.
+const SPARE: u64 = 3;
 
 /// Number of random sequences for each source: 1,000 by `VRAMPOOL_TEST_SEQUENCES`.
 fn sequences() -> u64 {
@@ -76,15 +81,17 @@ fn pass(pool: &Pool<HostDevice>, streams: &[HostStream], steps: &[Step]) -> Resu
     let mut live: Vec<Buffer<HostDevice>> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         match *step {
-            Step::Allocate { bytes, stream } => match pool.allocate(bytes, &streams[stream]) {
-                Ok(buffer) => live.push(buffer),
-                Err(error) if error.is_out_of_memory() => return Err(number),
-                Err(error) => panic!("{error}"),
-            },
+            Step::Allocate { bytes, stream } => {
+                match pool.allocate(bytes, &streams[stream % streams.len()]) {
+                    Ok(buffer) => live.push(buffer),
+                    Err(error) if error.is_out_of_memory() => return Err(number),
+                    Err(error) => panic!("{error}"),
+                }
+            }
             Step::Free { which, user } => {
                 let buffer = live.remove(which);
                 if let Some(user) = user {
-                    buffer.record_stream(&streams[user]).expect("a stream of the device");
+                    buffer.record_stream(&streams[user % streams.len()]).expect("a stream of the device");
                 }
             }
         }
@@ -103,9 +110,10 @@ struct Scene {
 
 impl Scene {
     fn new(source: Source, classes: SizeClasses) -> Self {
-        let page = 1 << 16;
+        // A pool over virtual memory keeps classes up to a quarter of a GPU's page.
+        let (page, streams) = if source == Source::Virtual { (2 << 20, 1) } else { (1 << 16, STREAMS) };
         let device = HostDevice::builder().memory_limit(1 << 40).granularity(page).build();
-        let streams = (0..STREAMS).map(|_| device.create_stream().expect("a stream")).collect();
+        let streams = (0..streams).map(|_| device.create_stream().expect("a stream")).collect();
         Self { device, streams, page, source, classes }
     }
 
@@ -135,12 +143,16 @@ impl Scene {
         enough * unit
     }
 
-    /// Describes the first refusal of ten passes at the smallest limit, if any.
+    /// Describes the first refusal of ten passes at the smallest limit, or little above it, if any.
     fn refusal(&self, seed: u64) -> Option<String> {
         let mut random = Rng::with_seed(seed);
         let steps = sequence(&mut random, self.page);
         let other = sequence(&mut random, self.page);
-        let limit = self.smallest_limit(&steps);
+        let least = self.smallest_limit(&steps);
+        let limit = match self.source {
+            Source::Virtual => least + (least / 50).max(SPARE * self.page),
+            _ => least,
+        };
         let pool = self.pool(limit);
         for number in 0..PASSES {
             match number {
@@ -184,6 +196,47 @@ fn by_a_drivers_pool() {
 #[test]
 fn by_an_arena_of_fixed_size() {
     check(Source::Arena);
+}
+
+#[test]
+fn by_virtual_memory() {
+    check(Source::Virtual);
+}
+
+/// At the very limit.
+#[test]
+fn by_virtual_memory_of_which_all_was_released() {
+    for classes in [SizeClasses::Fixed, SizeClasses::Geometric { per_doubling: 8, from: 1 << 12 }] {
+        let scene = Scene::new(Source::Virtual, classes);
+        for seed in 0..sequences() {
+            let mut random = Rng::with_seed(seed);
+            let [steps, other] = [(); 2].map(|()| sequence(&mut random, scene.page));
+            let pool = scene.pool(scene.smallest_limit(&steps));
+            for number in 0..PASSES {
+                assert_eq!(pass(&pool, &scene.streams, &steps), Ok(()), "seed {seed}: pass {number}");
+                // It may be refused.
+                let _ = pass(&pool, &scene.streams, &other);
+                pool.trim().expect("no fault");
+            }
+        }
+    }
+}
+
+/// A small request gets idle memory of other small ones before it divides the memory of large ones.
+#[test]
+fn by_virtual_memory_without_a_small_block_among_large_ones() {
+    const KIB: u64 = 1 << 10;
+    let scene = Scene::new(Source::Virtual, SizeClasses::Multiple(64 * KIB));
+    let (stream, pool) = (&scene.streams[0], scene.pool(3 * scene.page));
+    let allocate = |kib: u64| pool.allocate(kib * KIB, stream).expect("served before");
+    for _ in 0..PASSES {
+        let _kept = allocate(64);
+        let small = allocate(512);
+        let _large = allocate(4096);
+        drop(small);
+        // They leave the page of small requests full of idle memory.
+        drop([128; 15].map(allocate));
+    }
 }
 
 /// The smaller sizes come first in the second round, and find blocks of the larger ones alone.

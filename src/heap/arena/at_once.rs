@@ -66,7 +66,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let state = State::<B>::of(backend_state).filter(|state| state.is_attached())?;
         state.uses.ticks.used_by(stream.id());
-        let request = ArenaRequest { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
+        let request = ArenaRequest::new((bytes, 1, Zone::Dynamic), stream);
         let ((block, offset, size), more) = match state.find_at_once(&request) {
             Some(block) => (block, Vec::new()),
             None => self.take_elsewhere(state, &request)?,

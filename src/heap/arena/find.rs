@@ -116,6 +116,10 @@ impl<B: Backend> State<B> {
             return Ok(None);
         }
         if zone == Zone::Stable {
+            // A small block that stayed there would divide the memory that a later pass needs.
+            if !request.spills && budget == Budget::Free {
+                return Ok(None);
+            }
             match engine.allocate_aligned(bytes, alignment, Zone::Dynamic) {
                 // There is room in the part for large requests.
                 Ok(block) => return Ok(Some(TakenBlock::plain(block))),

@@ -173,7 +173,7 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let request = ArenaRequest { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
+        let request = ArenaRequest::new((bytes, 1, Zone::Dynamic), stream);
         self.core.allocate_past_bookkeeping(request, reclaim)
     }
 

@@ -12,4 +12,12 @@ pub(super) struct ArenaRequest<'a, S> {
     pub(super) stream: &'a S,
     /// Whether the stream is captured, if that may matter.
     pub(super) is_captured: bool,
+    /// Whether a small one gets free memory of the part for large ones: no idle memory of a pool is left to reclaim.
+    pub(super) spills: bool,
+}
+
+impl<'a, S> ArenaRequest<'a, S> {
+    pub(super) fn new((bytes, alignment, zone): (u64, u64, Zone), stream: &'a S) -> Self {
+        Self { bytes, alignment, zone, stream, is_captured: false, spills: false }
+    }
 }

@@ -43,7 +43,7 @@ impl<B: Backend> DeviceArena<B> {
         let Some((offset, size)) = offset.zip(size) else { return Ok(None) };
         let Ok(block) = state.engine.allocate_at(offset, size) else { return Ok(None) };
         let zone = state.engine.zone_at(offset);
-        let request = ArenaRequest { bytes, alignment: 1, zone, stream, is_captured: false };
+        let request = ArenaRequest::new((bytes, 1, zone), stream);
         core.make_buffer(state, TakenBlock::plain(block), &request).map(Some)
     }
 
@@ -74,7 +74,7 @@ impl<B: Backend> ArenaCore<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.check_device(stream)?;
-        let request = ArenaRequest { bytes, alignment, zone, stream, is_captured: false };
+        let request = ArenaRequest::new((bytes, alignment, zone), stream);
         match self.allocate_at_once(&request) {
             Some(buffer) => Ok(buffer),
             None => self.allocate_past_bookkeeping(request, || false),
@@ -149,6 +149,7 @@ impl<B: Backend> ArenaCore<B> {
                 }
                 may_spare = false;
             } else {
+                let request = &ArenaRequest { spills: true, ..*request };
                 return self.grow(request, Waits::Allow, self.alone(request.bytes)?, false);
             }
         }

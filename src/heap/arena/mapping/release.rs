@@ -262,7 +262,7 @@ impl<B: Backend> ArenaCore<B> {
     fn end_release(&self, leaving: LeavingPieces<B>) -> u64 {
         let LeavingPieces { pieces, ranges, range } = leaving;
         let mut state = self.state.lock();
-        let State { engine, backing: Some(backing), .. } = &mut *state else { return 0 };
+        let State { engine, backing: Some(backing), peaks, .. } = &mut *state else { return 0 };
         let (mut unmapped, mut going, mut restored) = (Vec::new(), Vec::new(), Vec::new());
         for Piece { extent, block, is_unreleased, is_unmapped } in pieces {
             if is_unmapped {
@@ -290,6 +290,11 @@ impl<B: Backend> ArenaCore<B> {
         let physical = backing.remove(&unmapped);
         backing.restore(restored);
         backing.join_gaps(engine);
+        if backing.mapped == 0 {
+            // As in a new arena: the bound on growth is that of the requests to come.
+            engine.reset_peak();
+            peaks.needed = 0;
+        }
         let users = state.uses.take_dropped();
         drop(state);
         // Returned after the drops below: only then are the bytes available to other arenas.

@@ -23,7 +23,8 @@
 //!    the free end. A program that repeats itself thus finds the memory that was first made for it, and makes
 //!    no more driver calls. (By induction: later memory is younger than memory that served before.)
 //! 3. Otherwise, and if reclaimed idle memory of a pool does not serve either, the range grows at the end of
-//!    a part or in a gap. Mapped bytes stay within 1 + 1/256 of the peak of live bytes since the last decay.
+//!    a part or in a gap; at the limit, a small request gets free memory of the part for large ones. Mapped bytes stay
+//!    within 1 + 1/64 of the peak of live bytes since the last decay, or since nothing was mapped.
 //! 4. Beyond that, or at the limit, a range is stitched of free pieces, and only the missing bytes are made.
 //!    At the limit, pieces that small requests left free may be stitched for a large request too.
 //!
