@@ -26,7 +26,8 @@ macro_rules! rows {
             /// the place of a block decides, over [`Source::Virtual`] or an arena whose blocks
             /// [stay](Self::addresses_stay): a later pass may find other blocks, so leave it a little more than the
             /// first one needs. Over virtual memory, 42 recorded programs and variants of them were all served ten
-            /// times at 1.035 of their peak of requested bytes.
+            /// times at 1 % more than the smallest limit of one pass. A program of one stream is served at that
+            /// limit again after a [trim](crate::Pool::trim).
             limit(impl Into<Amount>): Amount, "unlimited", Any, "0.1",
                 [("VRAMPOOL_LIMIT", Text), ("VRAMPOOL_LIMIT_GB", Gib)],
                 "Hard cap on bytes taken from the device.";

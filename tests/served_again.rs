@@ -2,8 +2,8 @@
 //! which nothing is live.
 //!
 //! Of sources where the place of a block does not decide: the device, its driver's pool, and an arena whose blocks may
-//! be moved; and of virtual memory of which all was released. Other virtual memory may refuse a later pass under a limit
-//! that is just enough for one, because it finds other blocks: of one stream, that takes a little more.
+//! be moved; and of virtual memory of which all was released. Other virtual memory may refuse a later pass under a
+//! limit that is just enough for one, because it finds other blocks: of one stream, that takes a little more.
 //!
 //! Each random sequence gets the smallest limit that serves it once from a new pool, found by bisection. One pool then
 //! serves it ten times under that limit, also after another sequence, after a trim, and after a restart of the peaks.

@@ -164,6 +164,8 @@ pub(crate) enum BackendState {
 pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
     fn ticks(&self) -> &Ticks;
     fn ticks_mut(&mut self) -> &mut Ticks;
+    /// Bytes of live blocks.
+    fn used(&self) -> u64;
     /// Bytes of live blocks without physical memory.
     fn detached(&self) -> u64;
 }

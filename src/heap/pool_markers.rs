@@ -104,8 +104,8 @@ impl PoolCore {
     }
 
     /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
-    /// whether they are idle. Those that are busy get a marker. `keys` are those of blocks that may serve it,
-    /// if they are known.
+    /// whether they are idle. Those that are busy get a marker. `keys` are those of blocks that may serve the
+    /// request; they are found if they are not known yet.
     pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId, keys: &mut Option<Keys>) {
         let order = self.order::<B>();
         let is_due = order.with_markers(|markers, _| markers.note_request());

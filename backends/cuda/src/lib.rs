@@ -86,3 +86,20 @@ pub use vrampool_backend::{
     RegionMut, Rejected, ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage,
     VirtualMemory,
 };
+
+#[cfg(test)]
+mod thread_safety {
+    fn crosses_threads<T: Send + Sync>() {}
+
+    #[test]
+    fn public_types_can_be_shared_between_threads() {
+        crosses_threads::<crate::CudaDevice>();
+        crosses_threads::<crate::CudaStream>();
+        crosses_threads::<crate::CudaEvent>();
+        crosses_threads::<crate::CudaMemory>();
+        crosses_threads::<crate::DriverPool>();
+        crosses_threads::<crate::TestKernels>();
+        crosses_threads::<crate::CudaView<'_, f32>>();
+        crosses_threads::<crate::CudaViewMut<'_, f32>>();
+    }
+}

@@ -22,7 +22,7 @@ fn asked_by_the_other_test() {
         assert!(reason.contains("Vulkan"), "{reason}");
         assert!(error.to_string().starts_with("wgpu is not available: "), "{error}");
     }
-    println!("asked");
+    println!("\nasked");
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl<T> Out<'_, T> {
         }
     }
 
-    /// Sets it to a value, which is not asked for where it is null: an error.
+    /// Sets the place to the result of `value`. A null place is an error, and `value` is not called.
     #[inline(always)]
     pub(crate) fn answer(
         self,

@@ -1,8 +1,25 @@
-//! Statistics and errors of a broker as text and as JSON.
+//! Statistics and errors of a broker as text and as JSON, and auto traits of its handles.
 
 use vrampool::BackendError;
-use vrampool::host::{Call, HostDevice};
-use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, RunReport};
+use vrampool::any::AnyDevice;
+use vrampool::host::{Call, HostDevice, HostEvent};
+use vrampool_broker::{
+    ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, Plan, RunReport, Stager, Upload,
+};
+
+fn crosses_threads<T: Send + Sync + Unpin>() {}
+
+#[test]
+fn handles_and_errors_cross_threads() {
+    crosses_threads::<Broker<AnyDevice>>();
+    crosses_threads::<Broker<HostDevice>>();
+    crosses_threads::<ClientHandle<HostDevice>>();
+    crosses_threads::<Plan<HostDevice>>();
+    crosses_threads::<HostArray<HostDevice>>();
+    crosses_threads::<Stager<HostDevice>>();
+    crosses_threads::<Upload<HostEvent>>();
+    crosses_threads::<BrokerError>();
+}
 
 #[test]
 fn statistics_are_a_line() {

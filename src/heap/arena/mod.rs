@@ -165,8 +165,8 @@ impl<B: Backend> DeviceArena<B> {
         allocated.map_err(|error| self.explain(error, Some(bytes)))
     }
 
-    /// As [`allocate`](Self::allocate), for a pool whose search at once found nothing, without the arena's figures in an
-    /// error. Before a growing arena maps more, it calls `reclaim`, which may free memory that serves instead.
+    /// As [`allocate`](Self::allocate), for a pool whose search at once found nothing, without the arena's figures in
+    /// an error. Before a growing arena maps more, it calls `reclaim`, which may free memory that serves instead.
     pub(crate) fn allocate_reclaiming(
         &self,
         bytes: u64,

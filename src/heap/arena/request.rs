@@ -12,7 +12,7 @@ pub(super) struct ArenaRequest<'a, S> {
     pub(super) stream: &'a S,
     /// Whether the stream is captured, if that may matter.
     pub(super) is_captured: bool,
-    /// Whether a small one gets free memory of the part for large ones: no idle memory of a pool is left to reclaim.
+    /// Whether a small one gets free memory of the part for large ones: idle memory of a pool was reclaimed before.
     pub(super) spills: bool,
 }
 

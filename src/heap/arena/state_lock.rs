@@ -133,6 +133,10 @@ impl<B: Backend> ErasedArena for State<B> {
         &mut self.uses.ticks
     }
 
+    fn used(&self) -> u64 {
+        self.engine.used()
+    }
+
     fn detached(&self) -> u64 {
         if matches!(self.phase, Phase::Detached(_)) { self.engine.used() } else { 0 }
     }

@@ -2,7 +2,7 @@
 //! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::{Error, Shortage};
-use crate::heap::core::{DepotGuard, Life, PoolCore, Recall};
+use crate::heap::core::{BackendState, DepotGuard, Life, PoolCore, Recall};
 use crate::heap::ledger::admission::NoShare;
 use crate::heap::ledger::pool_tree::Asked;
 use crate::heap::magazine;
@@ -37,8 +37,11 @@ impl PoolCore {
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
-            if is_of_arena && depot.life == Life::Asleep {
-                let (requested_bytes, live_bytes) = (request.requested, depot.bytes_now().live);
+            if is_of_arena
+                && depot.life == Life::Asleep
+                && let BackendState::Arena(state) = &depot.backend_state
+            {
+                let (requested_bytes, live_bytes) = (request.requested, state.used());
                 break Err(NoRoom::Refused(Error::Asleep { requested_bytes, live_bytes }));
             }
             if takes_idle && depot.has_idle_instead(key, position) {

@@ -194,7 +194,7 @@ impl PoolCore {
         self.notify_freed();
     }
 
-    /// As [`Pool::trim_to`], without its children. Private memory stays.
+    /// As [`Pool::trim_to`](crate::Pool::trim_to), without its children. Private memory stays.
     pub(crate) fn trim_own_to<B: Backend>(&self, idle_bytes: u64) -> Result<u64, Error> {
         let released = self.trim_to(idle_bytes);
         let supply = self.supply::<B>();

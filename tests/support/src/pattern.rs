@@ -2,7 +2,7 @@
 
 /// Returns the first `bytes` bytes of the sequence of `seed`.
 ///
-/// The test kernels of CUDA, OpenCL and wgpu write it; the host's have a sequence of their own.
+/// Every backend's test kernels implement the same sequence.
 #[must_use]
 pub fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     let words = 1..=bytes.div_ceil(4);

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use std::marker::PhantomData;
 use std::ptr;
 
-const NOT_THERE: &str = "it is null, or the number of elements exceeds the address space";
+const INVALID_SLICE: &str = "it is null, or the number of elements exceeds the address space";
 
 /// Values of C's: a `const T *`, as many as another argument says.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl<'a, T> Values<'a, T> {
             return Ok(&[]);
         }
         if self.first.is_null() || count > isize::MAX as usize / size_of::<T>() {
-            return Err(Failure::invalid(argument, NOT_THERE));
+            return Err(Failure::invalid(argument, INVALID_SLICE));
         }
         // SAFETY: made of a slice whose length was passed, or C's promise: so many aligned values, which stay as they
         // are during the call. A `Text` is as wide as the pointer it is.

@@ -45,7 +45,8 @@ fn test_empty_dict_default_no_post_init() {
 }
 
 /// CuBIE's `test_add_instance_with_int`, `_with_object`, `_creates_new_group`, `_appends_to_existing`,
-/// `test_get_group_returns_correct_group`, `_handles_object`, `test_get_instances_in_group_existing` and `_nonexistent`.
+/// `test_get_group_returns_correct_group`, `_handles_object`, `test_get_instances_in_group_existing` and
+/// `_nonexistent`.
 #[test]
 fn each_group_has_its_clients_in_order_of_arrival() {
     let (broker, _) = broker(&device(MIB));
@@ -55,6 +56,7 @@ fn each_group_has_its_clients_in_order_of_arrival() {
     assert!(first.id().to_string().starts_with("client "), "a number");
     assert_eq!(members(&broker, "g1"), [first.id(), second.id()]);
     assert_eq!(members(&broker, "g2"), [elsewhere.id()]);
+    assert!(members(&broker, "g3").is_empty());
     assert_eq!((first.group(), elsewhere.group()), ("g1".into(), "g2".into()));
     let group_of =
         |id| broker.clients().into_iter().find(|client| client.id == id).map(|client| client.group);
@@ -65,8 +67,8 @@ fn each_group_has_its_clients_in_order_of_arrival() {
     assert_eq!((plan.streams(), arrays(&first), arrays(&second)), (1, 1, 0));
 }
 
-/// One stream for each group, and never that of another. As CuBIE's `test_get_group_stream_backfills_group_without_stream` and
-/// `test_get_stream_returns_group_stream`.
+/// One stream for each group, and never that of another. As CuBIE's
+/// `test_get_group_stream_backfills_group_without_stream` and `test_get_stream_returns_group_stream`.
 #[test]
 fn test_get_group_stream_creates_dedicated_stream() {
     let device = device(MIB);
@@ -80,8 +82,23 @@ fn test_get_group_stream_creates_dedicated_stream() {
     assert_eq!(device.faults().calls(Call::CreateStream), 2, "made when first asked for");
 }
 
-/// A client that comes later works on the stream that its group has. As CuBIE's
-/// `test_memory_manager_get_group_stream_passthrough`.
+/// The broker returns the very stream on which work of the group ran.
+#[test]
+fn test_memory_manager_get_group_stream_passthrough() {
+    let (broker, _) = broker(&device(MIB));
+    let client = register(&broker, "");
+    client.queue(ArrayRequest::scratch("x", [100], 1)).expect("queued");
+    let ran_on = std::sync::Mutex::new(None);
+    let plan = broker.commit(DEFAULT_GROUP).expect("it fits");
+    plan.run(|_, stream| {
+        *ran_on.lock().expect("no panic") = Some(stream.id());
+        Ok(())
+    })
+    .expect("a run");
+    assert_eq!(*ran_on.lock().expect("no panic"), Some(stream(&broker, DEFAULT_GROUP).id()));
+}
+
+/// A client that comes later works on the stream that its group has.
 #[test]
 fn test_add_instance_shares_group_stream() {
     let (broker, _) = broker(&device(MIB));
@@ -98,8 +115,8 @@ fn test_add_instance_shares_group_stream() {
     assert_eq!(*ran_on.lock().expect("no panic"), Some(before));
 }
 
-/// As CuBIE's `test_change_group_creates_target_if_missing` and `test_change_group_handles_object`: of two clients of one name
-/// only the one whose handle it is moves.
+/// As CuBIE's `test_change_group_creates_target_if_missing` and `test_change_group_handles_object`: of two clients of one
+/// name only the one whose handle it is moves.
 #[test]
 fn test_change_group_moves_instance() {
     let (broker, _) = broker(&device(MIB));

@@ -29,7 +29,7 @@ struct Attempt<'a, B: Backend> {
     budget: Budget,
     /// The device's out-of-memory error, if any.
     shortage: Option<BackendError>,
-    /// So far, after a refusal for lack of mappings or addresses.
+    /// Retries so far, after refusals for lack of mappings or addresses.
     retries: u8,
 }
 
