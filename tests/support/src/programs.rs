@@ -29,7 +29,7 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// A process of its own for the test of this name in this program, even for an ignored one.
+/// A separate process that runs the test of this name in this program, even an ignored one.
 ///
 /// # Panics
 ///

@@ -115,8 +115,8 @@ fn test_add_instance_shares_group_stream() {
     assert_eq!(*ran_on.lock().expect("no panic"), Some(before));
 }
 
-/// As CuBIE's `test_change_group_creates_target_if_missing` and `test_change_group_handles_object`: of two clients of one
-/// name only the one whose handle it is moves.
+/// As CuBIE's `test_change_group_creates_target_if_missing` and `test_change_group_handles_object`: of two clients of
+/// one name only the one whose handle is used moves.
 #[test]
 fn test_change_group_moves_instance() {
     let (broker, _) = broker(&device(MIB));
