@@ -39,31 +39,21 @@ note() {
     summary+=("$(printf '%-13s %-40s %-8s %4s s  %s' "$1" "$2" "$3" "$4" "${5:-}")")
     [ "$3" != failed ] || failed=1
 }
-# Runs a command within a limit: PART NAME SECONDS COMMAND... Sets `status` to its exit code, and `seconds`.
-within() {
-    local part=$1 name=$2 limit=$3 begin=$SECONDS
+# Runs a command within a limit, and notes how it ended: PART NAME SECONDS COMMAND...
+try() {
+    local part=$1 name=$2 limit=$3 begin=$SECONDS status=0 seconds
     shift 3
-    status=0
     # A processor that plays the device's part as well takes longer.
     [ -z "${VRAMPOOL_SIMULATOR:-}" ] || limit=$((limit * 10))
     mkdir -p "$results/$part"
     timeout --kill-after=5 "$limit" "$@" >"$results/$part/$name.txt" 2>&1 || status=$?
     seconds=$((SECONDS - begin))
-}
-# Notes how a command ended: PART NAME EXIT_CODE SECONDS.
-ended() {
-    if [ "$3" = 0 ]; then
-        note "$1" "$2" passed "$4"
+    if [ $status = 0 ]; then
+        note "$part" "$name" passed "$seconds"
     else
-        note "$1" "$2" failed "$4" "exit code $3"
-        tail -n 25 "$results/$1/$2.txt"
+        note "$part" "$name" failed "$seconds" "exit code $status"
+        tail -n 25 "$results/$part/$name.txt"
     fi
-}
-# Both: PART NAME SECONDS COMMAND...
-try() {
-    local status seconds
-    within "$@"
-    ended "$1" "$2" "$status" "$seconds"
 }
 # Begins a part, if it is asked for.
 part() {
@@ -172,7 +162,7 @@ if part pytorch && has_pytorch pytorch; then
     limit=${PYTORCH_SECONDS:-450}
     try pytorch workloads $((limit + 10)) env SECONDS_IN_ALL="$limit" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch" \
         generate train_gpt2 diffusion_unet serve_decode train_bert train_gnn train_resnet50 input_pipeline \
-        oom sleep snapshot cupy_job empty_pairs tests_alone
+        empty_pairs tests_alone
 fi
 # 7. Streams whose kernels take time: one pool beside a pool for each stream, and PyTorch with each allocator.
 unpacked_wheel() { # Sets `package` to the folder of vrampool's Python package.
@@ -209,25 +199,8 @@ if part distributed && has_pytorch distributed; then
         rm -r "$package"
     fi
 fi
-# The rest, side by side: 48 GiB at most for the batches, and less than 4 GiB for the tests.
 if part pytorch_tests && has_pytorch pytorch_tests; then
-    names=(largest_batch tests)
-    running=()
-    ends=$(mktemp -d)
-    for name in "${names[@]}"; do
-        {
-            within pytorch_tests "$name" 330 env SECONDS_IN_ALL=320 LARGEST_BATCH_JOBS=2 \
-                bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch_tests/$name" "$name"
-            echo "$status $seconds" >"$ends/$name"
-        } &
-        running+=($!)
-    done
-    wait "${running[@]}"
-    for name in "${names[@]}"; do
-        read -r status seconds <"$ends/$name"
-        ended pytorch_tests "$name" "$status" "$seconds"
-    done
-    rm -r "$ends"
+    try pytorch_tests tests 330 env SECONDS_IN_ALL=320 bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch_tests" tests
 fi
 
 # 6. vrampool in the place of vLLM's allocator and of torch_memory_saver: their tests, and cycles of sleep and wake.

@@ -11,10 +11,9 @@ import json
 import os
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, Worker, mib, ratio, table, workers
+from harness import TITLES, Worker, comparison, in_turn, mib, ratio, save, table, workers
 
 WORKLOADS = (
     "train_resnet50",
@@ -30,12 +29,6 @@ WORKLOADS = (
 UNPRINTED = ("pool", "seconds", "processor_seconds")
 
 
-def order(made: list[Worker], turn: int) -> list[Worker]:
-    """None comes twice in a row, where the caches are as it left them; of more than two each begins a round in its turn."""
-    first = turn % len(made) if len(made) > 2 else 0
-    return made[first:] + made[:first]
-
-
 def compare(workload: str, given: argparse.Namespace, errors: Any) -> list[dict[str, Any]]:
     """A row for each allocator; the first one is what the others are compared with."""
     with workers(f"{workload}.py", given.allocators, given.quick, errors) as made:
@@ -43,7 +36,7 @@ def compare(workload: str, given: argparse.Namespace, errors: Any) -> list[dict[
             worker.steps(given.warmup, is_timed=False)
         per_turn = max(1, given.steps // given.rounds)
         for turn in range(given.rounds):
-            for worker in order(made, turn):
+            for worker in in_turn(made, turn):
                 worker.steps(per_turn, is_timed=True)
         for worker in made if given.profiled else ():
             # What was timed before is worth a report without it.
@@ -87,20 +80,12 @@ def cell(value: float | None, digits: int) -> str:
 
 def main() -> int:
     """0 when everything ran, all numbers are the same, and the profiler saw the kernels of each allocator."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = comparison(str(__doc__), quick="smaller batches: all of it takes a few minutes")
     parser.add_argument("workloads", nargs="*", default=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS))
-    parser.add_argument(
-        "--allocators",
-        type=lambda text: text.split(","),
-        default=list(ALLOCATORS),
-        help="one may be there twice: how much do two differ that are the same? Default: " + ",".join(ALLOCATORS),
-    )
     parser.add_argument("--steps", type=int, default=32, help="timed steps of each allocator")
     parser.add_argument("--rounds", type=int, default=32, help="turns that they are in")
     parser.add_argument("--warmup", type=int, default=8, help="steps before them")
     parser.add_argument("--profiled", type=int, default=4, help="steps after them, under the profiler")
-    parser.add_argument("--quick", action="store_true", help="smaller batches: all of it takes a few minutes")
-    parser.add_argument("--out", type=Path, help="a folder for the rows and what the workers say")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     failed = []
@@ -120,8 +105,7 @@ def main() -> int:
         rows += of
     print()
     report(rows)
-    if given.out:
-        (given.out / "compare.json").write_text(json.dumps(rows, indent=1))
+    save(rows, given.out, "compare")
     is_profiled = not given.profiled or all(row["kernels"] for row in rows)
     return 0 if rows and not failed and is_profiled and all(row["same_numbers"] for row in rows) else 1
 

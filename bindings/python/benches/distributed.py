@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import functools
 import gc
-import json
 import math
 import os
 import random
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, Worker, mib, pin, pool_figures, pytorch, ratio, serve, table
+from harness import TITLES, Worker, comparison, in_turn, mib, pin, pool_figures, printed, pytorch, ratio, save, serve, table
 
 WORKLOADS = ("ddp", "fsdp", "fsdp2")
 #: Bytes of an all-reduce.
@@ -249,19 +248,13 @@ class Group:
             rank.end()
 
 
-def order(groups: list[Group], turn: int) -> list[Group]:
-    """Each begins a round in its turn."""
-    first = turn % len(groups)
-    return groups[first:] + groups[:first]
-
-
 def train(groups: list[Group], workload: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each allocator."""
     for group in groups:
         group.build(workload)
         group.steps(given.warmup, is_timed=False)
     for turn in range(given.rounds):
-        for group in order(groups, turn):
+        for group in in_turn(groups, turn):
             group.steps(given.steps, is_timed=True)
     first = groups[0]
     return [
@@ -290,7 +283,7 @@ def all_reduces(groups: list[Group], given: argparse.Namespace) -> list[dict[str
     sizes = ALL_REDUCES[:3] if given.quick else ALL_REDUCES
     for turn in range(ALL_REDUCE_TURNS):
         for bytes in sizes:
-            for group in order(groups, turn):
+            for group in in_turn(groups, turn):
                 group.all_reduce(bytes)
     first = groups[0]
     return [
@@ -309,14 +302,7 @@ def all_reduces(groups: list[Group], given: argparse.Namespace) -> list[dict[str
 
 def main() -> int:
     """0 when everything ran, losses are the same, and no step is longer than it may be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--allocators",
-        type=lambda text: text.split(","),
-        default=["native", "expandable", "vrampool"],
-        help="one may occur again, as a control: its two ratios differ by what processes differ",
-    )
-    parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool", help=argparse.SUPPRESS)
+    parser = comparison(str(__doc__), quick="a smaller model")
     parser.add_argument(
         "--workloads", type=lambda text: text.split(","), default=list(WORKLOADS), metavar=",".join(WORKLOADS)
     )
@@ -327,11 +313,8 @@ def main() -> int:
     parser.add_argument(
         "--most", type=float, default=1.01, help="the longest step, as a multiple of that with PyTorch's allocator"
     )
-    parser.add_argument("--quick", action="store_true", help="a smaller model")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--store", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="a folder for the rows")
     given = parser.parse_args()
     if given.serve:
         # Virtual machines may have NVLink without its multicast.
@@ -340,7 +323,7 @@ def main() -> int:
         pin(given.rank, 2)
         torch = pytorch(given.allocator)
         torch.cuda.set_device(given.rank)
-        serve(torch, given.allocator, lambda: Rank(torch, given).turn)
+        serve(torch, lambda: Rank(torch, given).turn)
         return 0
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
         groups = []
@@ -353,23 +336,14 @@ def main() -> int:
             group.ask({})
         rows = []
         for workload in given.workloads:
-            rows += said(train(groups, workload, given))
-        bandwidths = said(all_reduces(groups, given))
+            rows += printed(train(groups, workload, given))
+        bandwidths = printed(all_reduces(groups, given))
     print()
     failed = report(rows, bandwidths, given.most)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "distributed.json").write_text(json.dumps(rows + bandwidths, indent=1))
+    save(rows + bandwidths, given.out, "distributed")
     for failure in failed:
         print(failure)
     return 1 if failed else 0
-
-
-def said(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Printed at once: a later one may fail."""
-    for row in rows:
-        print(json.dumps(row), flush=True)
-    return rows
 
 
 def report(rows: list[dict[str, Any]], bandwidths: list[dict[str, Any]], most: float) -> list[str]:

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from harness import TITLES, comparison, pin, pytorch, serve, table, workers
+from harness import TITLES, comparison, pin, pytorch, save, serve, table, workers
 
 SIZES = (512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 
@@ -117,7 +117,7 @@ def main() -> int:
     if given.serve:
         torch = pytorch(given.allocator)
         torch.use_deterministic_algorithms(False)
-        serve(torch, given.allocator, lambda: build(torch))
+        serve(torch, lambda: build(torch))
         return 0
     rows = compare(given)
     print()
@@ -136,9 +136,7 @@ def main() -> int:
             for row in rows
         ],
     )
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "empty_pairs.json").write_text(json.dumps(rows, indent=1))
+    save(rows, given.out, "empty_pairs")
     return 0
 
 

@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ALLOCATORS = ("native", "expandable", "vrampool", "mem_pool")
+ALLOCATORS = ("native", "expandable", "vrampool")
 
 #: What the rows of tables say.
 TITLES = {
     "native": "PyTorch",
     "expandable": "PyTorch, expandable_segments:True",
     "vrampool": "vrampool",
-    "mem_pool": "PyTorch over vrampool (mem_pool)",
 }
 
 #: Queues one step without a wait for the device, and returns a number, or a tensor of one, that must be the same with
@@ -71,18 +70,6 @@ def pin(nth: int = 0, cores: int = 1) -> None:
         mine = sorted(os.sched_getaffinity(0), reverse=True)[nth * cores :][:cores]
         if len(mine) == cores:
             os.sched_setaffinity(0, mine)
-
-
-@contextlib.contextmanager
-def scope(allocator: str) -> Iterator[None]:
-    """Within it memory is allocated in the way that is measured."""
-    if allocator == "mem_pool":
-        import vrampool.torch
-
-        with vrampool.torch.mem_pool("bench", all_threads=True):
-            yield
-    else:
-        yield
 
 
 def reserved_peak(torch: Any) -> int:
@@ -167,21 +154,15 @@ class Turns:
         }
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """What every script takes."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps")
-    parser.add_argument("--warmup", type=int, default=3, help="steps before them")
-    parser.add_argument("--quick", action="store_true", help="a smaller batch")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    return parser
-
-
 def comparison(description: str, quick: str) -> argparse.ArgumentParser:
     """What scripts take that compare allocators by themselves."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--allocators", type=lambda text: text.split(","), default=["native", "expandable", "vrampool"])
+    parser.add_argument(
+        "--allocators",
+        type=lambda text: text.split(","),
+        default=list(ALLOCATORS),
+        help="one may occur again, as a control: its two ratios differ by what processes differ",
+    )
     parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -190,31 +171,31 @@ def comparison(description: str, quick: str) -> argparse.ArgumentParser:
 
 
 def main(description: str, build: Callable[[Any, bool], Step]) -> None:
-    """Runs a workload: by itself, or as a worker of `compare.py`."""
-    given = arguments(description).parse_args()
+    """Runs a workload as a worker of `compare.py`."""
+    parser = argparse.ArgumentParser(description=description, epilog="compare.py runs it.")
+    parser.add_argument("--serve", action="store_true", required=True)
+    parser.add_argument("--allocator", choices=ALLOCATORS, required=True)
+    parser.add_argument("--quick", action="store_true", help="a smaller batch")
+    given = parser.parse_args()
     torch = pytorch(given.allocator)
-    if given.serve:
-        serve(torch, given.allocator, lambda: Turns(torch, build(torch, given.quick)).turn)
-        return
-    with scope(given.allocator):
-        turns = Turns(torch, build(torch, given.quick))
-        turns.turn({"steps": given.warmup})
-        said = turns.turn({"steps": given.steps})
-    row = {
-        "workload": Path(sys.argv[0]).stem,
-        "allocator": given.allocator,
-        "median_ms": statistics.median(said["seconds"]) * 1e3,
-        "reserved_peak": said["reserved_peak"],
-        "last": float.fromhex(said["numbers"][-1]),
-    }
-    print(json.dumps(row))
-    table(
-        ("allocator", "median ms", "reserved peak MiB", "last number"),
-        [(TITLES[given.allocator], f"{row['median_ms']:.2f}", mib(row["reserved_peak"]), f"{row['last']:.6f}")],
-    )
+    serve(torch, lambda: Turns(torch, build(torch, given.quick)).turn)
 
 
-def serve(torch: Any, allocator: str, build: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+def printed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Prints rows at once: a later one may fail."""
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def save(rows: list[dict[str, Any]], folder: Path | None, name: str) -> None:
+    """Writes the rows to a file of this folder."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(rows, indent=1))
+
+
+def serve(torch: Any, build: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
     """A worker: answers lines of JSON until there are none."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     # What libraries print is not an answer.
@@ -229,12 +210,11 @@ def serve(torch: Any, allocator: str, build: Callable[[], Callable[[dict[str, An
     torch.cuda.init()
     torch.cuda.synchronize()
     before = in_use(torch)
-    with scope(allocator):
-        turn = build()
-        torch.cuda.synchronize()
-        say({"event": "built", "before": before, "after": in_use(torch)})
-        for line in sys.stdin:
-            say(turn(json.loads(line)))
+    turn = build()
+    torch.cuda.synchronize()
+    say({"event": "built", "before": before, "after": in_use(torch)})
+    for line in sys.stdin:
+        say(turn(json.loads(line)))
     # Without an end of Python's, in which libraries free in an order of their own.
     answers.flush()
     os._exit(0)
@@ -333,6 +313,12 @@ def workers(script: str, allocators: Sequence[str], quick: bool, errors: Any) ->
     finally:
         for worker in made:
             worker.end()
+
+
+def in_turn(made: list[Any], turn: int) -> list[Any]:
+    """None comes twice in a row, where the caches are as it left them; of more than two each begins a round in its turn."""
+    first = turn % len(made) if len(made) > 2 else 0
+    return made[first:] + made[:first]
 
 
 def ratio(of: list[float], to: list[float]) -> float:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that this folder shows, on a machine with a GPU, PyTorch and CuPy: run_on_gpu.sh WHEEL FOLDER [PART...]. Takes
 # at most SECONDS_IN_ALL seconds (560), of them at most PROGRAM_SECONDS (330) for the programs of compare.py. Each part has
-# a limit, and parts for which no time is left are not begun. Only `tests` and `largest_batch` may run while others use the
+# a limit, and parts for which no time is left are not begun. Only `tests` may run while others use the
 # GPU. The folder gets report.txt, which is what is printed, and results.tar.gz with all output.
 set -uo pipefail
 mkdir -p "$2"
@@ -60,15 +60,10 @@ for workload in generate train_gpt2 diffusion_unet serve_decode train_bert train
         --steps $steps --rounds $steps --out "$out/$workload"
 done
 most=$in_all
-part 40 oom "$python" oom.py --quick
-part 40 sleep "$python" sleep.py --quick
-part 40 snapshot "$python" snapshot.py --quick --out "$out/snapshot"
-part 50 cupy_job "$python" cupy_job.py --quick
 part 60 empty_pairs "$python" empty_pairs.py --quick --steps 9 --out "$out"
 tests=(env VRAMPOOL_REQUIRE=gpu,torch,cupy "$python" -m pytest -q -p no:cacheprovider -c ../pyproject.toml --rootdir .. ../tests)
 part 60 tests_alone "${tests[@]}" -m whole_device
 part 320 tests "${tests[@]}" -m "not whole_device"
-part 320 largest_batch "$python" largest_batch.py --jobs "${LARGEST_BATCH_JOBS:-1}"
 
 printf '\n'
 printf '%s\n' "${said[@]}"

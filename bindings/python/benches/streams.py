@@ -12,13 +12,12 @@ Contents are verified. Fails if a second stream speeds `single` or `layers` up l
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from typing import Any
 
-from harness import TITLES, Worker, comparison, mib, pin, pytorch, serve, table, workers
+from harness import TITLES, Worker, comparison, mib, pin, printed, pytorch, save, serve, table, workers
 
 SIZES = (4 << 10, 1 << 20, 8 << 20, 64 << 20)
 SCENES = ("single", "layers", "loader")
@@ -202,22 +201,17 @@ def main() -> int:
     if given.serve:
         torch = pytorch(given.allocator)
         torch.use_deterministic_algorithms(False)
-        serve(torch, given.allocator, lambda: build(torch))
+        serve(torch, lambda: build(torch))
         return 0
     sizes = (SIZES[0], SIZES[2]) if given.quick else SIZES
     rows: list[dict[str, Any]] = []
     with workers("streams.py", given.allocators, given.quick, sys.stderr) as made:
         for scene in given.scenes:
             for bytes in sizes:
-                of = measure(made, given, scene, bytes)
-                for row in of:
-                    print(json.dumps(row), flush=True)
-                rows += of
+                rows += printed(measure(made, given, scene, bytes))
     print()
     failed = report(rows)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "streams.json").write_text(json.dumps(rows, indent=1))
+    save(rows, given.out, "streams")
     for failure in failed:
         print(failure)
     return 1 if failed else 0
