@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel, checks it, installs it into a clean environment, and runs the tests and the check of types there. On the
-# simulated CUDA driver the tests run with one device and with two. Needs cargo, Python 3.10 or later, and the registries of
+# simulated CUDA driver all tests run with two devices, and those of devices with one. Needs cargo, Python 3.10 or later, and the registries of
 # both. The target folder is cargo's; the profile is the one that checks build anyway.
 #
 # run_tests.sh --wheel FILE tests a wheel that is built already, and needs no cargo.
@@ -47,9 +47,8 @@ unset PYTHONPATH VRAMPOOL_LIBRARY
 if [ -z "${VRAMPOOL_SIMULATOR:-}" ]; then
     env/bin/python -m pytest -q -p no:cacheprovider
 else
-    for devices in 1 2; do
-        VRAMPOOL_SIMULATOR=$VRAMPOOL_SIMULATOR,devices=$devices env/bin/python -m pytest -q -p no:cacheprovider
-    done
+    VRAMPOOL_SIMULATOR=$VRAMPOOL_SIMULATOR,devices=2 env/bin/python -m pytest -q -p no:cacheprovider
+    VRAMPOOL_SIMULATOR=$VRAMPOOL_SIMULATOR,devices=1 env/bin/python -m pytest -q -p no:cacheprovider -k device
 fi
 env/bin/python -m mypy --cache-dir "$work/types" -p vrampool
 env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py check_wheel.py
