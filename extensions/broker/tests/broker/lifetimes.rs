@@ -31,29 +31,6 @@ fn test_registry_does_not_pin_instances() {
     assert!(broker.clients().iter().all(|client| client.id != id));
 }
 
-/// Three times half of the device, one after the other.
-#[test]
-fn test_dead_manual_instances_release_proportion() {
-    let (broker, _) = broker(&device(MIB));
-    let _keeper = broker.register(Client::new("keeper")).expect("a client");
-    for _ in 0..3 {
-        drop(broker.register(Client::new("former").share(Share::Fixed(0.5))).expect("a client"));
-    }
-    assert_eq!(broker.shares().fixed, 0.0);
-    let survivor = broker.register(Client::new("survivor").share(Share::Fixed(0.9))).expect("a client");
-    assert_eq!((broker.shares().fixed, survivor.stats().proportion), (0.9, 0.9));
-}
-
-#[test]
-fn test_dead_auto_instance_leaves_pool() {
-    let (broker, _) = broker(&device(MIB));
-    let keeper = broker.register(Client::new("keeper")).expect("a client");
-    let former = broker.register(Client::new("former")).expect("a client");
-    assert_eq!(keeper.stats().proportion, 0.5);
-    drop(former);
-    assert_eq!((broker.shares().automatic, keeper.stats().proportion), (1.0, 1.0));
-}
-
 /// The callbacks that were given are those that are called, each by what it is for.
 #[test]
 fn test_bound_method_hooks_compare_equal() {
@@ -76,17 +53,4 @@ fn test_dead_hooks_are_noops() {
     broker.evict_all().expect("idle");
     assert!(broker.commit("former").is_err());
     assert_eq!((invalidated.load(Relaxed), ready.load(Relaxed)), (0, 1));
-}
-
-/// One without callbacks is registered like any other, for as long as its handle is
-/// there.
-#[test]
-fn test_non_weakrefable_instance_registers() {
-    let (broker, _) = broker(&device(MIB));
-    let client = broker.register(Client::new("silent").share(Share::Fixed(0.2))).expect("a client");
-    client.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
-    broker.commit("default").expect("it fits");
-    broker.evict_all().expect("idle");
-    assert_eq!((broker.shares().fixed, client.stats().evictions), (0.2, 1));
-    assert_eq!(broker.clients().iter().map(|client| client.id).collect::<Vec<_>>(), [client.id()]);
 }

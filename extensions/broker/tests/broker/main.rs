@@ -10,9 +10,14 @@
 //! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to
 //!   be removed; `host_arrays::spill_files_never_outlive_their_process`. For the same reason none of a file's
 //!   path or metadata (`test_shape_change_updates_memmap_metadata`).
-//! * Of the watcher, which polls for copies that are done, those of its thread: that it starts, starts once,
-//!   stops, drains when it is stopped, and that waiting for it times out. There is no watcher: the thread that
-//!   runs a chunk lands its results (`writeback`).
+//! * Of the watcher, which polls for copies that are done: there is none, the thread that runs a chunk lands its
+//!   results (`runs`, `staging`).
+//! * `test_get_chunk_parameters_computes_chunk_size_when_eligible`, `test_allocate_queue_chunks_correctly`,
+//!   `test_active_cap_chunks_with_free_device_memory` and `test_pressure_evicts_idle_complete_owner`: `model` has the
+//!   same rules for random requests.
+//! * Of ended instances `test_dead_manual_instances_release_proportion` and `test_dead_auto_instance_leaves_pool`:
+//!   `shares::test_register_and_drop_change_everybodys_share`; `test_non_weakrefable_instance_registers`:
+//!   `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
 //! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
 //!   have none.
 //! * Of the stream groups: `stream_groups` says which two.
@@ -38,7 +43,6 @@ mod shares;
 mod shrinking_shares;
 mod staging;
 mod stream_groups;
-mod writeback;
 
 use std::sync::{Arc, Mutex};
 use vrampool::host::{HostDevice, HostStream};

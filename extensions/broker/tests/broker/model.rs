@@ -212,6 +212,7 @@ impl Model {
                     });
                     let report = report.expect("a run");
                     assert_eq!((report.runs, report.chunks, report.shrinks), (runs, runs.div_ceil(len), 0));
+                    assert_eq!((report.copied_bytes, self.broker.stats().staging_bytes), (0, 0));
                 }
             }
             Err(error) => {

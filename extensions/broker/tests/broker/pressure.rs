@@ -21,17 +21,6 @@ fn holder(broker: &Broker<HostDevice>, name: &str, bytes: u64) -> (ClientHandle<
 }
 
 #[test]
-fn test_pressure_evicts_idle_complete_owner() {
-    let (broker, _) = broker(&device(10 * MIB));
-    let (idle, taken) = holder(&broker, "idle", 6 * MIB);
-    broker.commit("idle").expect("it fits");
-    let (needy, _) = holder(&broker, "needy", 6 * MIB);
-    broker.commit("needy").expect("it fits when the other releases memory");
-    assert_eq!((taken.load(Relaxed), idle.stats().evictions, idle.stats().held_bytes), (1, 1, 0));
-    assert_eq!(needy.stats().held_bytes, 6 * MIB);
-}
-
-#[test]
 fn test_inflight_owner_is_not_evicted() {
     let (broker, _) = broker(&device(10 * MIB));
     let (working, taken) = holder(&broker, "working", 6 * MIB);
@@ -171,18 +160,6 @@ fn test_idle_solver_evicted_under_pressure_and_self_heals() {
     assert_eq!(broker.device().races(), 0);
 }
 
-/// An own array's bytes are free for the array that takes its place.
-#[test]
-fn own_bytes_count_as_free() {
-    let (broker, _) = broker(&device(10 * MIB));
-    let client = broker.register(Client::new("client").share(Share::Fixed(1.0))).expect("a client");
-    for size in [9, 10, 8, 10] {
-        client.queue(ArrayRequest::scratch("x", [size * MIB - 512], 1).unchunkable()).expect("queued");
-        broker.commit("default").expect("what it had is released first");
-        assert_eq!((client.stats().held_bytes, client.stats().evictions), (size * MIB - 512, 0));
-    }
-}
-
 #[test]
 fn a_callback_may_queue_and_not_commit() {
     let (broker, _) = broker(&device(10 * MIB));
@@ -243,18 +220,6 @@ fn what_was_in_use_is_waited_for_on_new_streams_too() {
         assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
         assert_eq!(device.races(), 0);
     }
-}
-
-#[test]
-fn everything_idle_can_be_taken_back() {
-    let device = device(10 * MIB);
-    let (broker, _) = broker(&device);
-    let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
-    let plan = broker.commit("default").expect("it fits");
-    squarer.run(&plan).expect("a run");
-    assert!(broker.evict_all().expect("idle") >= 8_000_000);
-    assert_eq!(device.memory_info().expect("figures").free_bytes, 10 * MIB);
-    squarer.run(&plan).expect("it heals");
 }
 
 #[test]

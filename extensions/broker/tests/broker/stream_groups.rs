@@ -82,22 +82,6 @@ fn test_get_group_stream_creates_dedicated_stream() {
     assert_eq!(device.faults().calls(Call::CreateStream), 2, "made when first asked for");
 }
 
-/// The broker returns the very stream on which work of the group ran.
-#[test]
-fn test_memory_manager_get_group_stream_passthrough() {
-    let (broker, _) = broker(&device(MIB));
-    let client = register(&broker, "");
-    client.queue(ArrayRequest::scratch("x", [100], 1)).expect("queued");
-    let ran_on = std::sync::Mutex::new(None);
-    let plan = broker.commit(DEFAULT_GROUP).expect("it fits");
-    plan.run(|_, stream| {
-        *ran_on.lock().expect("no panic") = Some(stream.id());
-        Ok(())
-    })
-    .expect("a run");
-    assert_eq!(*ran_on.lock().expect("no panic"), Some(stream(&broker, DEFAULT_GROUP).id()));
-}
-
 /// A client that comes later works on the stream that its group has.
 #[test]
 fn test_add_instance_shares_group_stream() {
@@ -137,18 +121,6 @@ fn test_change_group_moves_instance() {
     let plan = broker.commit("one").expect("the other's is still there");
     assert_eq!((plan.response(&moving).arrays.len(), plan.response(&staying).arrays.len()), (0, 1));
     assert_eq!(staying.stats().held_bytes, 1024);
-}
-
-#[test]
-fn test_reinit_streams_replaces_all() {
-    let (broker, _) = broker(&device(MIB));
-    let (one, two) = (register(&broker, "g1"), register(&broker, "g2"));
-    let ids = || ["g1", "g2"].map(|group| stream(&broker, group).id());
-    let before = ids();
-    broker.renew_streams();
-    let after = ids();
-    assert!(before.iter().all(|old| !after.contains(old)));
-    assert_eq!((members(&broker, "g1"), members(&broker, "g2")), (vec![one.id()], vec![two.id()]));
 }
 
 /// The null stream, by which CuBIE's device waits for everything, belongs to no group: work on one group's stream
