@@ -42,7 +42,9 @@ fn a_cut_file_ends_early_wherever_it_is_cut() {
         assert!(Import::new().parse(&file[..]).is_ok(), "{name}");
         for end in 0..file.len() {
             let error = Import::new().parse(&file[..end]).expect_err(name);
-            assert!(error.to_string().contains("ends early"), "{name}, {end} bytes: {error}");
+            let words =
+                if name.ends_with(".gz") && end > 1 { "in its gzip data; copy" } else { "ends early" };
+            assert!(error.to_string().contains(words), "{name}, {end} bytes: {error}");
         }
     }
 }

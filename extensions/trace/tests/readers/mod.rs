@@ -56,9 +56,16 @@ fn import() -> Import {
 
 /// What is compressed is read as what it decompresses to.
 fn compare(import: &Import, bytes: &[u8], naive: impl Fn(&[u8]) -> Option<Vec<Row>>) {
-    let Ok(trace) = import.parse(bytes) else { return };
+    let is_compressed = bytes.starts_with(&[0x1f, 0x8b]);
+    let trace = match import.parse(bytes) {
+        Ok(trace) => trace,
+        Err(error) => {
+            let is_inside = |at: Option<u64>| is_compressed || at.is_none_or(|at| at <= bytes.len() as u64);
+            return assert!(is_inside(error.offset) && is_inside(error.line), "{error}");
+        }
+    };
     let mut plain = Vec::new();
-    let bytes = match bytes.starts_with(&[0x1f, 0x8b]) {
+    let bytes = match is_compressed {
         true => {
             let mut decoder = flate2::read::MultiGzDecoder::new(bytes);
             std::io::Read::read_to_end(&mut decoder, &mut plain).expect("what is read is whole");

@@ -198,10 +198,6 @@ fn gzip_and_names_of_files_determine_compression() {
             let back = Import::new().read(&path).expect("a trace");
             assert_eq!(back.name(), name.split('.').next().expect("a name"));
             assert_eq!(lines(back.events()), lines(trace.events()));
-            if name.ends_with(".gz") {
-                let error = refused(&bytes[..bytes.len() / 2]);
-                assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{error}");
-            }
         }
     }
     let error = Import::new().read(folder.path().join("none")).expect_err("no such file");
