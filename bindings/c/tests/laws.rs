@@ -187,6 +187,8 @@ fn threads_free_each_others_blocks_while_pools_come_and_go() {
                 for (address, _) in receiver {
                     ok(free(0, address, 0));
                 }
+                // Errors are a thread's own: calls of another thread fail meanwhile.
+                ok(vrampool_last_error_code());
             });
         }
         drop(senders);
@@ -205,16 +207,6 @@ fn threads_free_each_others_blocks_while_pools_come_and_go() {
         (0, 0, THREADS as u64 * 5_000)
     );
     ok(vrampool_destroy(pool));
-}
-
-#[test]
-fn a_pool_that_is_destroyed_gives_its_memory_back() {
-    let pool = calls::pool(c"device=host; host_capacity=32MiB; source=direct");
-    let blocks: Vec<_> = (0..4).map(|_| allocate(pool, 4 << 20, 0).expect("memory")).collect();
-    blocks.into_iter().for_each(|block| ok(free(pool, block, 0)));
-    assert!(stats(pool).idle_bytes > 0);
-    ok(vrampool_destroy(pool));
-    assert_eq!(vrampool_destroy(pool), Status::INVALID_HANDLE);
 }
 
 #[test]

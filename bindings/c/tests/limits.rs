@@ -77,44 +77,6 @@ fn the_environment_bounds_all_tags_together() {
     ok(vrampool_destroy(pool));
 }
 
-/// Small files that expand to lists and dictionaries without end.
-#[test]
-fn a_hostile_pickle_is_an_error_where_memory_is_short() {
-    if !is_behind("ulimit -v 1000000", "a_hostile_pickle_is_an_error_where_memory_is_short") {
-        return;
-    }
-    use flate2::{Compression, write::GzEncoder};
-    use std::io::Write;
-    let path = std::env::temp_dir().join(format!("vrampool-hostile-{}.pickle.gz", std::process::id()));
-    let name = CString::new(path.to_str().expect("UTF-8")).expect("no 0");
-    let key = b"h\x01h\x02".as_slice();
-    for (head, body, bytes) in [
-        (b"\x02".as_slice(), b"]".as_slice(), 28 << 20),
-        (b"\x02", b"}", 28 << 20),
-        (b"\x02](", b"N", 100 << 20),
-        (b"\x02N", b"\x94", 28 << 20),
-        (b"\x02}q\x00(X\x06\x00\x00\x00actionq\x01X\x05\x00\x00\x00allocq\x02", key, 28 << 20),
-    ] {
-        let mut file = GzEncoder::new(Vec::new(), Compression::best());
-        file.write_all(&[b"\x80", head].concat()).expect("memory takes everything");
-        (0..bytes / body.len() / 4096).for_each(|_| {
-            file.write_all(&body.repeat(4096)).expect("memory takes everything");
-        });
-        let file = file.finish().expect("memory takes everything");
-        assert!(file.len() < 200_000, "{} bytes", file.len());
-        std::fs::write(&path, file).expect("a file");
-        let mut trace = 0;
-        let status =
-            vrampool_trace_load(name.as_c_str().into(), boundary::Text::null(), -1, Out::from(&mut trace));
-        assert!(![Status::OK, Status::INTERNAL].contains(&status), "{}", last_error_text());
-        assert!(!last_error_text().is_empty());
-    }
-    std::fs::remove_file(&path).expect("a file");
-    let pool = pool(c"device=host;host_capacity=8MiB");
-    free(allocate(pool, 1000, std::ptr::null_mut()));
-    ok(vrampool_destroy(pool));
-}
-
 /// A disk that takes no byte, and where the signal that comes with it ends a process that does not check before.
 #[test]
 fn a_save_on_a_full_disk_leaves_the_previous_file() {
