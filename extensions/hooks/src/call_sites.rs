@@ -5,6 +5,8 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::panic::Location;
+use vrampool::figures;
+use vrampool::figures::{FigureLabel, Group};
 use vrampool::hooks::{Holder, Hook, HookEvent, Outcome};
 
 /// Counts the requests of each source line, and the driver's allocations for them: CuPy's `LineProfileHook`, to
@@ -43,32 +45,26 @@ struct Counts {
     live: FxHashSet<u64>,
 }
 
-/// Counts of one source line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct CallSite {
-    /// The source location; `None` for a total.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
-    pub site: Option<&'static Location<'static>>,
-    /// Requests.
-    pub requests: u64,
-    /// Failed requests.
-    pub failures: u64,
-    /// Requested bytes, without failed requests.
-    pub requested_bytes: u64,
-    /// The same, rounded up.
-    pub used_bytes: u64,
-    /// The driver's allocations for the requests.
-    pub driver_allocations: u64,
-    /// Bytes of these allocations.
-    pub acquired_bytes: u64,
-    /// Live buffers.
-    pub live_buffers: u64,
-    /// Live bytes, rounded up.
-    pub live_bytes: u64,
-    /// The most live bytes at once; in a total, the sum over the lines.
-    pub peak_bytes: u64,
+figures! {
+    /// Counts of one source line.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    pub struct CallSite("call_site_", FigureLabel::None) {
+        Counter requests: u64, "requests", "Requests.";
+        Counter failures: u64, "requests", "Failed requests.";
+        Counter requested_bytes: u64, "bytes", "Requested bytes, without failed requests.";
+        Counter used_bytes: u64, "bytes", "The same, rounded up.";
+        Counter driver_allocations: u64, "allocations", "The driver's allocations for the requests.";
+        Counter acquired_bytes: u64, "bytes", "Bytes of these allocations.";
+        Gauge live_buffers: u64, "buffers", "Live buffers.";
+        Gauge live_bytes: u64, "bytes", "Live bytes, rounded up.";
+        Peak peak_bytes: u64, "bytes", "The most live bytes at once; in a total, the sum over the lines.";
+        + others {
+            /// The source location; `None` for a total.
+            #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
+            pub site: Option<&'static Location<'static>>,
+        }
+    }
 }
 
 /// The counts of [`CallSites`], as rows or as a table.
@@ -187,18 +183,9 @@ impl CallSiteReport {
     /// Returns the sum of all rows.
     #[must_use]
     pub fn total(&self) -> CallSite {
-        self.rows.iter().fold(CallSite::default(), |sum, row| CallSite {
-            site: None,
-            requests: sum.requests + row.requests,
-            failures: sum.failures + row.failures,
-            requested_bytes: sum.requested_bytes.saturating_add(row.requested_bytes),
-            used_bytes: sum.used_bytes.saturating_add(row.used_bytes),
-            driver_allocations: sum.driver_allocations + row.driver_allocations,
-            acquired_bytes: sum.acquired_bytes.saturating_add(row.acquired_bytes),
-            live_buffers: sum.live_buffers + row.live_buffers,
-            live_bytes: sum.live_bytes.saturating_add(row.live_bytes),
-            peak_bytes: sum.peak_bytes.saturating_add(row.peak_bytes),
-        })
+        let mut total = CallSite::default();
+        self.rows.iter().for_each(|row| total.merge(row));
+        total
     }
 }
 
