@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::offload::Offload;
 use crate::progress::{self, Progress};
 use crate::released::Released;
-use crate::reports::{BlockState, Clock, SleepReport, SleepState};
+use crate::reports::{BlockState, SleepReport, SleepState};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,47 +115,6 @@ impl<B: Backend> SleepArena<B> {
         &self.shared.arena
     }
 
-    /// Releases all physical memory to the device, and keeps the addresses.
-    ///
-    /// Waits on the host for all work that uses the blocks. Blocks stay live at their addresses, and
-    /// [`wake`](Self::wake) restores them; with [`Offload::Discard`] their contents are undefined then. A second sleep
-    /// does nothing and reports that.
-    ///
-    /// # Errors
-    /// As [`DeviceArena::detach`], and [`Error::HostMemory`] if the host has no memory for the backup. The arena is
-    /// then awake, with all contents. If the device fails again during the reversal, it is asleep with them.
-    pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
-        self.sleep_timeout(offload, Duration::ZERO)
-    }
-
-    /// As [`sleep`](Self::sleep), after a wait of at most `timeout` for regions of blocks to end.
-    ///
-    /// From the start of the wait on, new regions and allocations wait for the end of the sleep, so that they cannot
-    /// put it off. A thread that asks for another region while it has one therefore waits until the timeout; the sleep
-    /// then fails.
-    ///
-    /// # Errors
-    /// As [`sleep`](Self::sleep), also if a region still exists after `timeout`.
-    pub fn sleep_timeout(&self, offload: Offload, timeout: Duration) -> Result<SleepReport, Error> {
-        let begin = Clock::start();
-        let Some(detached) = self.begin_sleep(timeout)? else { return Ok(begin.stop(SleepReport::none())) };
-        Ok(begin.stop(detached.save(offload, &Progress::new(0, &|_| ()))?.commit()))
-    }
-
-    /// Takes physical memory for all live blocks at their addresses, and restores backed-up contents.
-    ///
-    /// A second wake does nothing and reports that. Pinned memory of the backups is released after the call
-    /// by a separate thread, because releasing many GiB takes longer than the copy.
-    /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
-    ///
-    /// # Errors
-    /// As [`DeviceArena::attach`]. The arena is then asleep with all backups, and a later wake can succeed.
-    pub fn wake(&self) -> Result<SleepReport, Error> {
-        let begin = Clock::start();
-        let waking = self.begin_wake(&Progress::new(0, &|_| ()))?;
-        Ok(begin.stop(waking.map_or_else(SleepReport::none, Waking::commit)))
-    }
-
     /// A number of its own among the arenas that exist.
     pub(super) fn rank(&self) -> usize {
         std::ptr::from_ref(&*self.shared).addr()
@@ -164,7 +123,6 @@ impl<B: Backend> SleepArena<B> {
     /// Starts a sleep that a drop of the result reverses. Returns `None` if the arena is asleep.
     pub(super) fn begin_sleep(&self, timeout: Duration) -> Result<Option<Detached<'_, B>>, Error> {
         fork::check()?;
-        progress::check()?;
         let Shared { arena, kept, released } = &*self.shared;
         let mut kept = kept.lock();
         let Some(detaching) = arena.detach(timeout)? else { return Ok(None) };
@@ -177,7 +135,6 @@ impl<B: Backend> SleepArena<B> {
     /// Starts a wake that a drop of the result reverses. Returns `None` if the arena is awake.
     pub(super) fn begin_wake(&self, progress: &Progress<'_>) -> Result<Option<Waking<'_, B>>, Error> {
         fork::check()?;
-        progress::check()?;
         let Shared { arena, kept, released } = &*self.shared;
         let kept = kept.lock();
         let Some(attaching) = arena.attach()? else { return Ok(None) };

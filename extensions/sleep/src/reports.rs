@@ -49,11 +49,6 @@ figures! {
 }
 
 impl SleepReport {
-    /// The report of a call that did nothing.
-    pub(super) fn none() -> Self {
-        Self { no_op: true, ..Self::default() }
-    }
-
     /// Returns the rate of the copies over the whole call, bytes a second; 0 for a call that took no time.
     ///
     /// ```

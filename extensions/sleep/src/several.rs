@@ -5,12 +5,46 @@ use crate::error::Error;
 use crate::offload::Offload;
 use crate::progress::{self, OnProgress, Progress};
 use crate::reports::{BlockState, Clock, SleepReport};
+use crate::tag::DEFAULT_TAG;
 use std::time::{Duration, Instant};
 use vrampool::Backend;
 use vrampool::backend::logging;
 
+impl<B: Backend> SleepArena<B> {
+    /// Releases all physical memory to the device, and keeps the addresses. As [`sleep_all`], without a wait for
+    /// regions.
+    ///
+    /// Waits on the host for all work that uses the blocks. Blocks stay live at their addresses, and
+    /// [`wake`](Self::wake) restores them; with [`Offload::Discard`] their contents are undefined then. A second sleep
+    /// does nothing and reports that.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::detach`](vrampool::arena::DeviceArena::detach), and [`Error::HostMemory`] if the host has no
+    /// memory for the backup. The arena is then awake, with all contents. If the device fails again during the reversal,
+    /// it is asleep with them.
+    pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
+        sleep_all([(DEFAULT_TAG, self, offload)], Duration::ZERO, &|_| ())
+    }
+
+    /// Takes physical memory for all live blocks at their addresses, and restores backed-up contents. As [`wake_all`].
+    ///
+    /// A second wake does nothing and reports that. Pinned memory of the backups is released after the call
+    /// by a separate thread, because releasing many GiB takes longer than the copy.
+    /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::attach`](vrampool::arena::DeviceArena::attach). The arena is then asleep with all backups, and a
+    /// later wake can succeed.
+    pub fn wake(&self) -> Result<SleepReport, Error> {
+        wake_all([self], &|_| ())
+    }
+}
+
 /// Puts arenas to sleep, each with its tag and the treatment of its contents, after a wait of at most `timeout` for
 /// regions of blocks to end. An arena that occurs twice counts once.
+///
+/// From the start of the wait on, new regions and allocations wait for the end of the sleep, so that they cannot put it
+/// off. A thread that asks for another region while it has one therefore waits until the timeout; the sleep then fails.
 ///
 /// Sleeping arenas are unchanged; a warning is logged if their contents were kept and would now be discarded, or the
 /// other way round. If all arenas are asleep this has no effect, and the report says so.
@@ -20,7 +54,7 @@ use vrampool::backend::logging;
 /// a wake is [`Error::Busy`].
 ///
 /// # Errors
-/// As [`SleepArena::sleep_timeout`]. Every arena is then unchanged.
+/// As [`SleepArena::sleep`], also if a region still exists after `timeout`. Every arena is then unchanged.
 pub fn sleep_all<'a, B: Backend>(
     arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>, Offload)>,
     timeout: Duration,

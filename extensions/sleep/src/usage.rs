@@ -68,13 +68,7 @@ impl SleepCounts {
     /// assert_eq!((counts.sleeps, counts.failed_sleeps), (1, 0));
     /// ```
     pub fn count_sleep(&mut self, slept: &Result<SleepReport, Error>) {
-        match slept {
-            Ok(report) => {
-                self.sleeps += 1;
-                self.time += report.elapsed;
-            }
-            Err(_) => self.failed_sleeps += 1,
-        }
+        count(slept, &mut self.sleeps, &mut self.failed_sleeps, &mut self.time);
     }
 
     /// Counts a wake by its result.
@@ -86,14 +80,13 @@ impl SleepCounts {
     /// assert_eq!((counts.wakes, counts.failed_wakes), (1, 0));
     /// ```
     pub fn count_wake(&mut self, woken: &Result<SleepReport, Error>) {
-        match woken {
-            Ok(report) => {
-                self.wakes += 1;
-                self.time += report.elapsed;
-            }
-            Err(_) => self.failed_wakes += 1,
-        }
+        count(woken, &mut self.wakes, &mut self.failed_wakes, &mut self.time);
     }
+}
+
+fn count(done: &Result<SleepReport, Error>, succeeded: &mut u64, failed: &mut u64, time: &mut Duration) {
+    *if done.is_ok() { succeeded } else { failed } += 1;
+    *time += done.as_ref().map_or(Duration::ZERO, |report| report.elapsed);
 }
 
 impl SleepUsage {
