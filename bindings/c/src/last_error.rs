@@ -2,7 +2,8 @@
 
 use crate::failure::{Failure, Status};
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
+use std::ptr;
 
 thread_local! {
     static LAST: RefCell<(Status, CString)> = RefCell::new((Status::OK, CString::default()));
@@ -20,6 +21,14 @@ pub(crate) fn keep(failure: &Failure) -> Status {
         }
     });
     failure.status
+}
+
+/// Returns an address, or keeps the failure and returns null.
+pub(crate) fn or_null(made: Result<*mut c_void, Failure>) -> *mut c_void {
+    made.unwrap_or_else(|failure| {
+        let _ = keep(&failure);
+        ptr::null_mut()
+    })
 }
 
 pub(crate) fn clear() {

@@ -18,8 +18,6 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     pub(crate) address: u64,
     pub(crate) number: u64,
-    /// A call frees it: no other does.
-    pub(crate) is_going: AtomicBool,
     /// Whether it was mapped, and its memory or its saved contents are not there. Changes under the lock of the state.
     pub(crate) is_asleep: AtomicBool,
     kind: MemoryKind,
@@ -53,15 +51,6 @@ impl State {
     pub(crate) fn is_mapped(&self) -> bool {
         self.physical.is_some()
     }
-
-    /// What a segment of so many bytes adds to the figures of its tag.
-    fn usage(&self, bytes: u64, is_asleep: bool) -> SegmentUsage {
-        SegmentUsage {
-            mapped_bytes: if self.is_mapped() { bytes } else { 0 },
-            asleep_bytes: if is_asleep && !self.is_mapped() { bytes } else { 0 },
-            backup_bytes: self.host.as_ref().map_or(0, HostCopy::bytes),
-        }
-    }
 }
 
 impl Segment {
@@ -79,23 +68,11 @@ impl Segment {
         let address = reservation.address().ok_or_else(crate::pool::not_virtual)?;
         // Relaxed: only distinctness matters.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let (is_going, is_asleep) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_asleep = AtomicBool::new(false);
         let stream = home.find(stream)?;
         let tag = Arc::from("default");
         let state = Mutex::new(State { tag, physical: None, host: None, is_saved: false });
-        Ok(Self {
-            device,
-            bytes,
-            address,
-            number,
-            is_going,
-            is_asleep,
-            kind,
-            reservation,
-            state,
-            stream,
-            place,
-        })
+        Ok(Self { device, bytes, address, number, is_asleep, kind, reservation, state, stream, place })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -161,19 +138,32 @@ impl Segment {
     pub(crate) fn change<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
         let (tag, before) = (Arc::clone(&state.tag), self.usage(state));
         let changed = change(state);
-        let (none, after) = (SegmentUsage::default(), self.usage(state));
-        if tag == state.tag {
-            self.place.note(&tag, &before, &after);
-        } else {
-            self.place.note(&tag, &before, &none);
-            self.place.note(&state.tag, &none, &after);
-        }
+        self.place.note((&tag, before), (&state.tag, self.usage(state)));
         changed
     }
 
+    /// What it adds to the figures of its tag.
     fn usage(&self, state: &State) -> SegmentUsage {
         // Relaxed, here and where it changes: under the lock; a caller without it reads a flag and nothing more.
-        state.usage(self.bytes, self.is_asleep.load(Ordering::Relaxed))
+        let is_asleep = self.is_asleep.load(Ordering::Relaxed) && !state.is_mapped();
+        SegmentUsage {
+            mapped_bytes: if state.is_mapped() { self.bytes } else { 0 },
+            asleep_bytes: if is_asleep { self.bytes } else { 0 },
+            backup_bytes: state.host.as_ref().map_or(0, HostCopy::bytes),
+        }
+    }
+
+    /// Checks that a wait for its work invalidates no capture.
+    pub(crate) fn check_not_captured(&self) -> Result<(), Failure> {
+        if !self.is_captured(None) {
+            return Ok(());
+        }
+        let text = format!(
+            "the segment at {:#x} may be used by a stream that is captured, and a wait for its work would invalidate \
+             the capture; nothing was done: call again after the capture",
+            self.address
+        );
+        Err(Failure::new(Status::CAPTURE, text))
     }
 
     /// Whether a stream that may use it is captured.
@@ -184,8 +174,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        let is_asleep = *self.is_asleep.get_mut();
-        let state = self.state.get_mut();
-        self.place.note(&state.tag, &state.usage(self.bytes, is_asleep), &SegmentUsage::default());
+        let state = self.state.lock();
+        self.place.note((&state.tag, self.usage(&state)), (&state.tag, SegmentUsage::default()));
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use vrampool::any::AnyDevice;
 use vrampool::backend::spi::Grant;
 use vrampool::figures;
-use vrampool::figures::FigureLabel;
+use vrampool::figures::{FigureLabel, Group};
 use vrampool::telemetry::{Owner, OwnerFigures, Watch, WatchArc};
 use vrampool::{Ledger, internal};
 use vrampool_sleep::Offload;
@@ -110,12 +110,17 @@ impl Place {
     }
 
     /// Takes figures from those of a tag, and adds others.
-    pub(crate) fn note(&self, tag: &Arc<str>, less: &SegmentUsage, more: &SegmentUsage) {
+    pub(crate) fn note(
+        &self,
+        (from, less): (&Arc<str>, SegmentUsage),
+        (to, more): (&Arc<str>, SegmentUsage),
+    ) {
         let mut usage = self.usage.lock();
-        let of = usage.entry(Arc::clone(tag)).or_default();
-        of.mapped_bytes = of.mapped_bytes + more.mapped_bytes - less.mapped_bytes;
-        of.asleep_bytes = of.asleep_bytes + more.asleep_bytes - less.asleep_bytes;
-        of.backup_bytes = of.backup_bytes + more.backup_bytes - less.backup_bytes;
+        let of = usage.entry(Arc::clone(from)).or_default();
+        of.mapped_bytes -= less.mapped_bytes;
+        of.asleep_bytes -= less.asleep_bytes;
+        of.backup_bytes -= less.backup_bytes;
+        usage.entry(Arc::clone(to)).or_default().merge(&more);
     }
 
     fn figures(&self) -> OwnerFigures {

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::segment::Segment;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ struct Callbacks {
 
 static CALLBACKS: Mutex<Callbacks> = Mutex::new(Callbacks { on_malloc: None, on_free: None, user: 0 });
 
-/// By address.
-static SEGMENTS: Mutex<Option<HashMap<u64, Arc<Segment>>>> = Mutex::new(None);
+/// By number.
+static SEGMENTS: Mutex<BTreeMap<u64, Arc<Segment>>> = Mutex::new(BTreeMap::new());
 
 /// Segments that were freed during a capture, which a wait for the work that uses them would invalidate, or during a copy
 /// of their contents, or that could not be unmapped.
@@ -49,8 +49,7 @@ pub(crate) fn set_callbacks(
 pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, Failure> {
     release_deferred();
     let segment = Arc::new(Segment::reserve(size, device, stream)?);
-    let address = segment.address;
-    SEGMENTS.lock().get_or_insert_default().insert(address, Arc::clone(&segment));
+    SEGMENTS.lock().insert(segment.number, Arc::clone(&segment));
     let callbacks = *CALLBACKS.lock();
     let mapped = call(&segment, callbacks.on_malloc, callbacks.user, "allocation").and_then(|()| {
         segment.map().inspect_err(|_| {
@@ -60,23 +59,20 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
         })
     });
     if mapped.is_err() {
-        let _ = remove(address);
+        let _ = SEGMENTS.lock().remove(&segment.number);
     }
-    mapped.map(|()| address)
+    mapped.map(|()| segment.address)
 }
 
 /// Frees a segment after the work that uses it, which a capture defers. `stream` may use it too. A callback that
 /// fails is reported, and keeps nothing.
 pub(crate) fn free(address: u64, stream: usize) -> Result<(), Failure> {
     release_deferred();
-    let segment = find(address)?;
-    // Relaxed: only one call has to win.
-    if segment.is_going.swap(true, Ordering::Relaxed) {
-        return Err(none(address));
-    }
+    let number = find(address)?.number;
+    // One of several calls removes it.
+    let segment = SEGMENTS.lock().remove(&number).ok_or_else(|| none(address))?;
     let callbacks = *CALLBACKS.lock();
     let called = call(&segment, callbacks.on_free, callbacks.user, "release");
-    drop(remove(address));
     let freed = Freed { user: segment.place.home.find(stream).ok(), segment };
     if freed.segment.is_captured(freed.user.as_ref()) {
         log::debug!("the segment at {address:#x} is freed after the capture");
@@ -146,13 +142,7 @@ pub(crate) fn change(
     if maps {
         return segment.map();
     }
-    if segment.is_captured(None) {
-        let text = format!(
-            "the segment at {address:#x} may be used by a stream that is captured, and a wait for its work would \
-             invalidate the capture; nothing was done: release it after the capture"
-        );
-        return Err(Failure::new(Status::CAPTURE, text));
-    }
+    segment.check_not_captured()?;
     if !segment.unmap()? {
         let text = format!("the segment at {address:#x} is unmapped already; nothing was done");
         return Err(Failure::new(Status::ASLEEP, text));
@@ -160,44 +150,32 @@ pub(crate) fn change(
     Ok(())
 }
 
-fn remove(address: u64) -> Option<Arc<Segment>> {
-    SEGMENTS.lock().as_mut().and_then(|segments| segments.remove(&address))
-}
-
 /// Sets the tag of a segment, which its figures are by.
 pub(crate) fn set_tag(number: u64, tag: &str) -> Result<(), Failure> {
     check_no_callback()?;
-    let Some(segment) = numbered(&[number]).pop() else {
-        return Err(Failure::invalid("handle", &format!("{number} is not the number of a segment")));
-    };
-    segment.set_tag(tag);
+    let unknown = || Failure::invalid("handle", &format!("{number} is not the number of a segment"));
+    get(number).ok_or_else(unknown)?.set_tag(tag);
     Ok(())
 }
 
 /// Whether a segment is asleep; `None` if it does not exist.
 pub(crate) fn is_asleep(number: u64) -> Option<bool> {
-    let segments = SEGMENTS.lock();
-    let found = segments.iter().flat_map(HashMap::values).find(|segment| segment.number == number);
-    found.map(|segment| segment.is_asleep.load(Ordering::Relaxed))
+    get(number).map(|segment| segment.is_asleep.load(Ordering::Relaxed))
+}
+
+pub(crate) fn get(number: u64) -> Option<Arc<Segment>> {
+    SEGMENTS.lock().get(&number).cloned()
 }
 
 /// The segments with these numbers that exist, in the order of the numbers.
 pub(crate) fn numbered(numbers: &[u64]) -> Vec<Arc<Segment>> {
     let numbers: BTreeSet<u64> = numbers.iter().copied().collect();
-    let segments = SEGMENTS.lock();
-    let all = segments.iter().flat_map(HashMap::values);
-    let mut found: Vec<_> = all.filter(|segment| numbers.contains(&segment.number)).cloned().collect();
-    found.sort_by_key(|segment| segment.number);
-    found
+    numbers.into_iter().filter_map(get).collect()
 }
 
 fn find(address: u64) -> Result<Arc<Segment>, Failure> {
-    SEGMENTS
-        .lock()
-        .as_ref()
-        .and_then(|segments| segments.get(&address))
-        .map(Arc::clone)
-        .ok_or_else(|| none(address))
+    let segments = SEGMENTS.lock();
+    segments.values().find(|segment| segment.address == address).cloned().ok_or_else(|| none(address))
 }
 
 fn none(address: u64) -> Failure {

@@ -27,13 +27,8 @@ pub extern "C" fn vrampool_segment_alloc(size: usize, device: c_int, stream: *mu
     if size == 0 {
         return ptr::null_mut();
     }
-    match guarded(|| segments::allocate(size as u64, device, stream as usize)) {
-        Ok(address) => address as *mut c_void,
-        Err(failure) => {
-            let _ = last_error::keep(&failure);
-            ptr::null_mut()
-        }
-    }
+    let allocated = guarded(|| segments::allocate(size as u64, device, stream as usize));
+    last_error::or_null(allocated.map(|address| address as *mut c_void))
 }
 
 /// As the header says.

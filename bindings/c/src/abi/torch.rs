@@ -68,10 +68,7 @@ pub extern "C-unwind" fn vrampool_torch_alloc(
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
-    match allocate(size, device, stream) {
-        Ok(address) => address,
-        Err(failure) => torch::throw_or_null(&failure, size, device),
-    }
+    allocate(size, device, stream).unwrap_or_else(|failure| torch::throw_or_null(&failure, size, device))
 }
 
 /// As the header says.
@@ -81,13 +78,7 @@ pub extern "C-unwind" fn vrampool_torch_alloc_or_null(
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
-    match allocate(size, device, stream) {
-        Ok(address) => address,
-        Err(failure) => {
-            let _ = last_error::keep(&failure);
-            ptr::null_mut()
-        }
-    }
+    last_error::or_null(allocate(size, device, stream))
 }
 
 #[inline(always)]

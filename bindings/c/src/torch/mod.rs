@@ -229,15 +229,15 @@ pub(crate) fn begin(device: c_int, id: Id, filter: Option<Filter>) -> Result<(),
 }
 
 pub(crate) fn end(device: c_int, id: Id) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| {
-        if pool.captures.end(id, &pool.home) { Ok(()) } else { Err(no_private(id)) }
-    })
+    on_private(device, id, |pool| pool.captures.end(id, &pool.home))
 }
 
 pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| {
-        if pool.captures.release(id, &pool.home) { Ok(()) } else { Err(no_private(id)) }
-    })
+    on_private(device, id, |pool| pool.captures.release(id, &pool.home))
+}
+
+fn on_private(device: c_int, id: Id, act: impl FnOnce(&CPool) -> bool) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| act(pool).then_some(()).ok_or_else(|| no_private(id)))
 }
 
 fn no_private(id: Id) -> Failure {
@@ -255,9 +255,7 @@ pub(crate) fn uses_of(device: c_int, id: Id) -> Result<u64, Failure> {
 }
 
 pub(crate) fn use_on_oom(device: c_int, id: Id, is_used: bool) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| {
-        if pool.captures.use_on_oom(id, is_used) { Ok(()) } else { Err(no_private(id)) }
-    })
+    on_private(device, id, |pool| pool.captures.use_on_oom(id, is_used))
 }
 
 /// Frees the live blocks of a private pool, and makes these live.
