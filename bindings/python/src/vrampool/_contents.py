@@ -19,20 +19,17 @@ def _array(numbers: Sequence[int]) -> Any:
 
 def save(numbers: Sequence[int], progress: Progress | None) -> None:
     """Copies mapped segments to the host, after the work that uses them: all of them or none."""
-    if numbers:
-        _progress.call("segments_save", _array(numbers), len(numbers), progress=progress)
+    _progress.call("segments_save", _array(numbers), len(numbers), progress=progress)
 
 
 def restore(numbers: Sequence[int], progress: Progress | None) -> None:
     """Copies what was saved back to segments that were unmapped since, once; it stays on the host until `forget`."""
-    if numbers:
-        _progress.call("segments_restore", _array(numbers), len(numbers), progress=progress)
+    _progress.call("segments_restore", _array(numbers), len(numbers), progress=progress)
 
 
 def forget(numbers: Sequence[int], keep_memory: bool) -> None:
     """Forgets what was saved, and keeps its host memory for the next `save` or releases it."""
-    if numbers:
-        LIBRARY.call("segments_forget", _array(numbers), len(numbers), int(keep_memory))
+    LIBRARY.call("segments_forget", _array(numbers), len(numbers), int(keep_memory))
 
 
 def check() -> None:
@@ -40,7 +37,7 @@ def check() -> None:
 
     Raises: `BusyError` in a progress callback.
     """
-    LIBRARY.call("segments_forget", _array([]), 0, 1)
+    forget([], True)
 
 
 def saved(number: int) -> tuple[int, int] | None:

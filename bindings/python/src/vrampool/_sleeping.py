@@ -6,7 +6,7 @@ leaves nothing untrue: segments that it leaves asleep are asleep for the next ca
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import logging
 import threading
 import time
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from . import _contents
 from .errors import AsleepError, InvalidArgumentError, InvalidPointerError, MismatchError, OutOfMemoryError
 from .stats import SleepReport
+from .vllm_extension import forget_callbacks, init_module
 
 if TYPE_CHECKING:
     from ._torch_memory import TorchMemory
@@ -53,19 +54,37 @@ class AllocationData:
 
 
 class Segments:
-    """Segments by address."""
+    """Segments by address, for the callback of an allocator that adds them.
+
+    Raises: as `claim`.
+    """
 
     def __init__(
-        self, memory: TorchMemory, create_and_map: Callable[[Handle], None], unmap_and_release: Callable[[Handle], None]
+        self,
+        memory: TorchMemory,
+        on_malloc: Callable[[Handle], None],
+        create_and_map: Callable[[Handle], None],
+        unmap_and_release: Callable[[Handle], None],
     ) -> None:
         self.by_address: dict[int, AllocationData] = {}
-        self._memory, self._create_and_map, self._unmap_and_release = memory, create_and_map, unmap_and_release
+        self._memory, self._on_malloc = memory, on_malloc
+        self._create_and_map, self._unmap_and_release = create_and_map, unmap_and_release
         # One sleep or wake at a time. Not of the callbacks, which PyTorch makes under its own lock.
         self._changing = threading.Lock()
         #: Whether host memory of contents stays for the next sleep after a wake.
         self.keeps_host_memory = True
         # Trimmed segments, which PyTorch frees later.
         self._trimmed: dict[int, Handle] = {}
+        self.claim()
+        # Registered before the release of pools, and so called after it: memory that is freed without Python calls nothing.
+        atexit.register(forget_callbacks)
+
+    def claim(self) -> None:
+        """Sets the callbacks of segments.
+
+        Raises: `BusyError` where another allocator has live segments.
+        """
+        init_module(self._on_malloc, self.remove)
 
     def add(self, handle: Handle, tag: str, is_kept: bool = False) -> None:
         self.by_address[handle[2]] = AllocationData(handle, tag, self._memory, is_kept)
@@ -110,30 +129,25 @@ class Segments:
         with self._changing:
             begin = time.perf_counter_ns()
             self._warn_of_another_policy(taken, keeps)
-            going = [data for data in taken if not data.is_asleep]
-            for device in sorted({data.handle[0] for data in going}):
-                self._memory.synchronize(device)
-            # Those whose contents are discarded with their memory come last.
-            kept = [data for data in going if keeps(data)]
-            lost = [data for data in going if not keeps(data)]
+            asleep = [data for data in taken if data.is_asleep]
+            kept = [data for data in taken if not data.is_asleep and keeps(data)]
+            lost = [data for data in taken if not data.is_asleep and not keeps(data)]
+            going = kept + lost
             try:
-                # What an interrupted wake left: contents that are older than the memory, and memory without its contents.
+                # An interrupted wake left contents that are older than the memory, and memory of segments that are asleep.
                 self._forget(lost)
-                for data in taken:
-                    if data not in going:
-                        self._unmap_again(data)
                 _contents.save(_numbers(kept), progress)
-                for data in kept + lost:
-                    self._of_live(data, self._unmap_and_release)
+                # Those whose contents are discarded with their memory come last.
+                for data in asleep + going:
+                    self._change(data, self._unmap_and_release)
             except BaseException:
-                for data in going:
-                    if data.is_asleep:
-                        self._restore(data)
+                try:
+                    self._restore([data for data in going if data.is_asleep], None)
+                except Exception:
+                    _log.exception("memory of a sleep that failed stays asleep; a wake tries it again")
                 self._forget([data for data in going if not data.is_asleep])
                 raise
-            copied = _bytes(kept)
-            physical = _bytes(going)
-            return SleepReport(physical, copied, physical - copied, not going, time.perf_counter_ns() - begin)
+            return SleepReport(_bytes(going), _bytes(kept), _bytes(lost), not going, time.perf_counter_ns() - begin)
 
     def _forget(self, of: list[AllocationData]) -> None:
         _contents.forget(_numbers(of), self.keeps_host_memory)
@@ -147,13 +161,11 @@ class Segments:
                 where = "on the host" if was_kept else "discarded"
                 _log.warning("tag `%s` is asleep already, with its contents %s; the new policy has no effect", tag, where)
 
-    def _restore(self, data: AllocationData) -> None:
-        """Wakes a segment of a sleep that failed; where that fails too, it sleeps with its contents if they were kept."""
-        try:
-            self._map(data)
-            _contents.restore([data.handle[3]], None)
-        except Exception:
-            _log.exception("a segment of %d bytes stays asleep; a wake tries it again", data.handle[1])
+    def _restore(self, of: list[AllocationData], progress: _contents.Progress | None) -> None:
+        """Maps segments, and copies what was saved of them back."""
+        for data in of:
+            self._change(data, self._create_and_map)
+        _contents.restore(_numbers(of), progress)
 
     def wake(self, coming: list[AllocationData], progress: _contents.Progress | None = None) -> SleepReport:
         """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out.
@@ -166,43 +178,31 @@ class Segments:
             self._memory.release_idle()
             return self._wake(coming, progress)
 
-    def _wake(self, coming: list[AllocationData], progress: _contents.Progress | None) -> SleepReport:
+    def _wake(self, named: list[AllocationData], progress: _contents.Progress | None) -> SleepReport:
         _contents.check()
         with self._changing:
             begin = time.perf_counter_ns()
-            # What an interrupted wake or sleep left on the host.
-            self._forget([data for data in coming if not data.is_asleep])
-            coming = [data for data in coming if data.is_asleep]
-            kept = [data for data in coming if data.is_saved]
-            lost = [data for data in coming if data not in kept]
+            coming = [data for data in named if data.is_asleep]
+            copied = _bytes([data for data in coming if data.is_saved])
             try:
-                for data in kept + lost:
-                    self._map(data)
-                _contents.restore(_numbers(kept), progress)
+                self._restore(coming, progress)
             except BaseException:
                 for data in coming:
-                    self._unmap_again(data)
+                    try:
+                        self._change(data, self._unmap_and_release)
+                    except Exception:
+                        _log.exception("memory stays mapped after a wake that failed; a wake tries it again")
                 raise
-            self._forget(kept)
-            return SleepReport(_bytes(coming), _bytes(kept), 0, not coming, time.perf_counter_ns() - begin)
+            # Also what an interrupted wake left.
+            self._forget(named)
+            return SleepReport(_bytes(coming), copied, 0, not coming, time.perf_counter_ns() - begin)
 
-    def _unmap_again(self, data: AllocationData) -> None:
-        try:
-            self._of_live(data, self._unmap_and_release)
-        except AsleepError:
-            pass
-        except Exception:
-            _log.exception("a segment of %d bytes stays mapped after a wake that failed; a wake tries it again", data.handle[1])
-
-    def _map(self, data: AllocationData) -> None:
-        """Maps a segment that is not mapped."""
-        with contextlib.suppress(InvalidArgumentError):
-            self._of_live(data, self._create_and_map)
-
-    def _of_live(self, data: AllocationData, change: Callable[[Handle], None]) -> None:
-        """Changes a segment. One that was freed meanwhile is left as it is; another may have its address."""
+    def _change(self, data: AllocationData, change: Callable[[Handle], None]) -> None:
+        """Maps or unmaps a segment, unless it is so already. One that was freed meanwhile is left as it is; another may have its address."""
         try:
             change(data.handle)
+        except (AsleepError, InvalidArgumentError):
+            pass
         except (InvalidPointerError, MismatchError):
             if self._lives(data):
                 raise

@@ -11,6 +11,9 @@ from functools import partial
 from typing import Any
 
 from . import _native
+from .errors import BusyError
+from .torch import _devices, _install
+from .vllm_extension import PATH
 
 _FLAG = "expandable_segments"
 
@@ -19,10 +22,21 @@ _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLO
 
 
 class TorchMemory:
-    """PyTorch."""
+    """PyTorch, whose pools may allocate segments.
 
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
+    Raises: `UnavailableError` without PyTorch, `BusyError` where vrampool is PyTorch's allocator already.
+    """
+
+    def __init__(self) -> None:
+        self.torch: Any = _devices.pytorch()
+        if _install.is_installed():
+            raise BusyError("vrampool is PyTorch's allocator already: use vrampool.torch.tag, sleep and wake_up")
+        #: PyTorch's allocator that calls the functions of segments.
+        self.allocator = self.torch.cuda.memory.CUDAPluggableAllocator(PATH, "my_malloc", "my_free")
+
+    def new_pool(self) -> Any:
+        """A pool of PyTorch's over segments."""
+        return self.torch.cuda.MemPool(self.allocator.allocator())
 
     def on_host(self, address: int, size: int) -> Any:
         """Bytes of host memory, which the tensor does not keep alive, as a tensor."""

@@ -28,9 +28,8 @@ from .errors import (
     UnsupportedError,
 )
 from .stats import SleepReport
-from .torch import _devices, _install
 from .torch._control import refuse_in_capture
-from .vllm_extension import PATH, Handle, forget_callbacks, init_module, python_create_and_map, python_unmap_and_release
+from .vllm_extension import Handle, python_create_and_map, python_unmap_and_release
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "install", "torch_memory_saver"]
 
@@ -64,8 +63,8 @@ class TorchMemorySaver(_Handle):
         if self._saver is None:
             _refuse_default_region()
             self._saver = _Saver()
-        self._saver.claim()
-        self._saver.retain(self._retains)
+        self._saver._segments.claim()
+        self._saver._segments.keeps_host_memory = self._retains
         return self._saver
 
     @property
@@ -225,36 +224,19 @@ class _Saver:
     """The segments of all regions."""
 
     def __init__(self) -> None:
-        self.torch: Any = _devices.pytorch()
-        if _install.is_installed():
-            raise BusyError("vrampool is PyTorch's allocator already: use vrampool.torch.tag, sleep and wake_up")
-        self._memory = TorchMemory(self.torch)
+        self._memory = TorchMemory()
+        self.torch, self._margin = self._memory.torch, 0
         self._segments = Segments(
-            self._memory, lambda handle: python_create_and_map(*handle), lambda handle: python_unmap_and_release(*handle)
+            self._memory, self._on_malloc, lambda of: python_create_and_map(*of), lambda of: python_unmap_and_release(*of)
         )
         self._pools: dict[tuple[str, bool, int], Any] = {}
         self._graph_pools: dict[Any, Any] = {}
-        self._margin = 0
-        self.claim()
-        self._allocator = self.torch.cuda.memory.CUDAPluggableAllocator(PATH, "my_malloc", "my_free")
-        # The last first: memory that is freed without Python calls nothing.
-        atexit.register(forget_callbacks)
         atexit.register(self.release_pools)
-
-    def retain(self, retains: bool) -> None:
-        self._segments.keeps_host_memory = retains
 
     @property
     def current_tag(self) -> str:
         """The tag of segments that are allocated now."""
         return (_region() or ("default", False))[0]
-
-    def claim(self) -> None:
-        """Sets the callbacks of segments.
-
-        Raises: `BusyError` where another allocator has live segments.
-        """
-        init_module(self._on_malloc, self._segments.remove)
 
     def _on_malloc(self, handle: Handle) -> None:
         device, size, _, _ = handle
@@ -268,21 +250,18 @@ class _Saver:
         """The pool of a tag's regions on the current device; it stays, so that regions reuse memory that was freed."""
         key = (tag, is_kept, self.torch.cuda.current_device())
         if key not in self._pools:
-            self._pools[key] = self._new_pool()
+            self._pools[key] = self._memory.new_pool()
         return self._pools[key]
 
     def graph_pool(self, shared: Any) -> Any:
         """A pool for a capture: one for each pool that captures share, itself included."""
         if shared is not None and shared in self._graph_pools:
             return self._graph_pools[shared]
-        pool = self._new_pool()
+        pool = self._memory.new_pool()
         self._graph_pools[pool.id] = pool
         if shared is not None:
             self._graph_pools[shared] = pool
         return pool
-
-    def _new_pool(self) -> Any:
-        return self.torch.cuda.MemPool(self._allocator.allocator())
 
     @contextlib.contextmanager
     def allocating(self, tag: str, is_kept: bool, margin: int) -> Iterator[None]:

@@ -23,10 +23,8 @@ from ._sleeping import AllocationData, Segments
 from ._torch_memory import TorchMemory
 from .errors import BusyError, CaptureError, ConfigurationError, InvalidArgumentError
 from .stats import SleepReport
-from .torch import _devices, _install
 from .torch._control import refuse_in_capture
 from .vllm_extension import (
-    PATH,
     Handle,
     forget_callbacks,
     init_module,
@@ -125,12 +123,11 @@ class CuMemAllocator(_Handle):
         return cls.instance
 
     def __init__(self) -> None:
-        self._torch = _devices.pytorch()
-        if _install.is_installed():
-            raise BusyError("vrampool is PyTorch's allocator already: use vrampool.torch.tag, sleep and wake_up")
-        self._memory = TorchMemory(self._torch)
+        self._memory = TorchMemory()
+        self._torch, self._allocator = self._memory.torch, self._memory.allocator
+        self._tags: set[str] = set(_CUSTOMARY_TAGS)
         # By their names in this module, where tests of vLLM replace them.
-        self._segments = Segments(self._memory, lambda of: create_and_map(of), lambda of: unmap_and_release(of))
+        self._segments = Segments(self._memory, self._on_malloc, lambda of: create_and_map(of), lambda of: unmap_and_release(of))
         self.pointer_to_data = self._segments.by_address
         #: For each tag, the pools of its scopes that have segments, with their allocator.
         self.allocator_and_pools: dict[str, list[tuple[Any, Any]]] = {}
@@ -138,11 +135,6 @@ class CuMemAllocator(_Handle):
         # Pools that a scope allocates from, while it refers to them. The lock is held for no call of PyTorch's.
         self._open: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._pools_lock = threading.Lock()
-        self._tags: set[str] = set(_CUSTOMARY_TAGS)
-        self._claim()
-        self._allocator = self._torch.cuda.memory.CUDAPluggableAllocator(PATH, "my_malloc", "my_free")
-        # The last first: memory that is freed without Python calls nothing.
-        atexit.register(forget_callbacks)
         atexit.register(self.release_pools)
 
     @property
@@ -153,10 +145,6 @@ class CuMemAllocator(_Handle):
     @current_tag.setter
     def current_tag(self, tag: str) -> None:
         _native.assign(_TAG, tag)
-
-    def _claim(self) -> None:
-        """Sets the callbacks of segments, unless another allocator has live ones."""
-        init_module(self._on_malloc, self._segments.remove)
 
     def _on_malloc(self, handle: Handle) -> None:
         tag = self.current_tag
@@ -177,10 +165,10 @@ class CuMemAllocator(_Handle):
         Raises: `ArgumentTypeError` for a tag that is not text.
         """
         name = self.default_tag if tag is None else _arguments.text(tag, "tag").decode()
-        self._claim()
+        self._segments.claim()
         with self._memory.without_expandable_segments():
             self._trim(name)
-            pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            pool = self._memory.new_pool()
             in_use = _Open(pool)
             with self._pools_lock:
                 self._open.add(in_use)
@@ -218,9 +206,9 @@ class CuMemAllocator(_Handle):
 
         Its segments have the tag `cudagraph`. The pool stays until `release_pools`.
         """
-        self._claim()
+        self._segments.claim()
         if self._graph_pool is None:
-            self._graph_pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            self._graph_pool = self._memory.new_pool()
             self.allocator_and_pools.setdefault("cudagraph", []).insert(0, (self._graph_pool, self._allocator))
         with self._tagged("cudagraph"):
             yield self._graph_pool.id
