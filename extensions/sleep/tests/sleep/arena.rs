@@ -1,6 +1,6 @@
 //! A growing arena as a whole.
 
-use crate::{MIB, Setup, address, discrete, finish, integrated, is_pinned, pattern};
+use crate::{MIB, Setup, address, discrete, finish, integrated, pattern};
 use vrampool::Error;
 use vrampool::arena::ArenaError;
 use vrampool::arena::DeviceArena;
@@ -132,38 +132,6 @@ fn freeing_a_sleeping_block_frees_it_and_its_backup_and_its_memory_does_not_come
 }
 
 #[test]
-fn sleeping_twice_and_waking_twice_do_nothing_and_say_so() {
-    let setup = Setup::new(integrated());
-    let block = setup.filled(3 * MIB, 3);
-    let report = setup.sleep.wake().expect("it is awake");
-    assert!(report.no_op && report.physical_bytes == 0);
-    let _ = setup.sleep.sleep(Offload::Pinned).expect("no fault");
-    let report = setup.sleep.sleep(Offload::Discard).expect("it is asleep");
-    assert!(report.no_op && report.physical_bytes == 0 && report.discarded_bytes == 0);
-    assert_eq!(setup.sleep.contents(), BlockState::AsleepBackedUp, "its backup is as it was");
-    assert!(!setup.sleep.wake().expect("memory").no_op);
-    assert!(setup.sleep.wake().expect("it is awake").no_op);
-    assert!(setup.holds(&block, 3));
-}
-
-#[test]
-fn what_is_discarded_stays_live_where_it_is() {
-    let setup = Setup::new(discrete());
-    let block = setup.filled(3 * MIB, 3);
-    let place = address(&block);
-    let report = setup.sleep.sleep(Offload::Discard).expect("no fault");
-    assert_eq!((report.copied_bytes, report.discarded_bytes, setup.sleep.backup_bytes()), (0, 3 * MIB, 0));
-    assert_eq!(setup.sleep.contents(), BlockState::AsleepDiscarded);
-    let report = setup.sleep.wake().expect("memory");
-    assert_eq!((report.physical_bytes, report.copied_bytes), (4 * MIB, 0));
-    assert_eq!(
-        (address(&block), setup.holds(&block, 3)),
-        (place, false),
-        "this device has new memory zeroed"
-    );
-}
-
-#[test]
 fn asleep_everything_that_needs_memory_is_a_typed_error_and_the_rest_works() {
     let setup = Setup::new(integrated());
     let mut block = setup.filled(3 * MIB, 3);
@@ -218,17 +186,6 @@ fn a_reset_of_a_sleeping_arena_wakes_it_empty() {
     drop(block);
     let next = setup.filled(20 * MIB, 4);
     assert!(setup.holds(&next, 4));
-}
-
-#[test]
-fn a_region_keeps_its_arena_awake() {
-    let setup = Setup::new(integrated());
-    let block = setup.filled(MIB, 3);
-    let region = block.on(&setup.stream).expect("awake");
-    assert!(setup.sleep.sleep(Offload::Pinned).is_err_and(|error| is_pinned(&error)));
-    drop(region);
-    assert_eq!(setup.sleep.state(), SleepState::Awake);
-    assert!(setup.sleep.sleep(Offload::Pinned).expect("no fault").physical_bytes > 0);
 }
 
 /// vLLM's sleep never synchronised, and raced with work that was under way (bug 4).

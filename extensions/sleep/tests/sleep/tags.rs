@@ -2,33 +2,7 @@
 
 use crate::setup::{Tags, on_each};
 use crate::{MIB, discrete, integrated};
-use vrampool_sleep::{BlockState, Offload, SleepState, SleepUsage};
-
-#[test]
-fn one_limit_holds_for_all_tags_and_free_memory_of_one_makes_room_for_another() {
-    let names = ["one", "two", "three"];
-    let tags = Tags::with(integrated(), &names, Offload::Pageable, |builder| builder.limit(32 * MIB));
-    let before = tags.free();
-    let one = tags.filled("one", 20 * MIB, 1);
-    let error = tags.of("two").pool.allocate(20 * MIB, &tags.stream).expect_err("over the limit");
-    assert!(error.is_out_of_memory(), "{error}");
-    drop(one);
-    let two = tags.filled("two", 20 * MIB, 2);
-    tags.finish();
-    assert!(before - tags.free() <= 32 * MIB);
-    // Asleep it takes none of the limit, and it does not wake over it.
-    let _ = tags.sleep(&["two"]).expect("no fault");
-    let _ = tags.wake(&["one", "three"]).expect("they are empty");
-    let three = tags.filled("three", 20 * MIB, 3);
-    assert!(tags.wake_up().expect_err("over the limit").is_out_of_memory());
-    let arena = &tags.of("two").arena;
-    assert_eq!((arena.state(), arena.contents()), (SleepState::Asleep, BlockState::AsleepBackedUp));
-    assert!(tags.holds(&three, 3));
-    drop(three);
-    // What is free of tag three makes room.
-    let _ = tags.wake_up().expect("memory");
-    assert!(tags.holds(&two, 2));
-}
+use vrampool_sleep::{Offload, SleepState, SleepUsage};
 
 /// vLLM's `test_workspace_scratch_discarded_on_sleep`.
 #[test]
