@@ -55,7 +55,7 @@ fn a_large_file_ends_early_too() {
     let file = std::fs::read(format!("{folder}/resnet50.csv.gz")).expect("a trace");
     let trace = Import::new().parse(&file[..]).expect("a trace");
     let plain = written(&trace, Format::Csv, false);
-    // A part of it, because it is read 500 times.
+    // A part of it, because it is read for each cut.
     let lines: Vec<_> = std::str::from_utf8(&plain).expect("text").lines().skip(1).take(1500).collect();
     let part = format!("op,id,size,stream,t_us\n{}\n", lines.join("\n"));
     let part = Import::new().parse(part.as_bytes()).expect("a trace");
@@ -66,7 +66,7 @@ fn a_large_file_ends_early_too() {
         written(&part, Format::PyTorch, true),
         written(&part, Format::Rmm, true),
     ];
-    let cuts = std::env::var("VRAMPOOL_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(500);
+    let cuts = std::env::var("VRAMPOOL_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(100);
     std::thread::scope(|scope| {
         for (file, seed) in files.into_iter().zip(7..) {
             assert!(file.len() > 5_000, "{} bytes", file.len());
