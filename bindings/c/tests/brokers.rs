@@ -220,34 +220,6 @@ fn a_batch_in_chunks_has_the_results_of_one_in_one_piece() {
     }
 }
 
-/// The address is one for the array's life, results are read there, and the memory outlives the broker.
-#[test]
-fn results_are_where_the_host_memory_is() {
-    for options in [c"", c"pinned_max=0"] {
-        let batch = Batch::new(options, 1000);
-        let data = |array| {
-            let (mut address, mut bytes) = (ptr::null_mut(), 0);
-            ok(vrampool_array_data(array, Out::from(&mut address), Out::from(&mut bytes)));
-            (address, bytes)
-        };
-        let (address, bytes) = data(batch.states);
-        assert_eq!(bytes, TIMES * 1000 * 4);
-        // Pinned memory is the host device's own.
-        let (mut free, mut total) = (0, 0);
-        ok(vrampool_memory_info(batch.pool, Out::from(&mut free), Out::from(&mut total)));
-        assert_eq!(total - free >= bytes, options == c"");
-        batch.run(&batch.seen());
-        batch.check();
-        assert_eq!(data(batch.states), (address, bytes));
-        ok(vrampool_array_data(batch.rates, Out::from(&mut ptr::null_mut()), Out::null()));
-        ok(vrampool_broker_destroy(batch.broker));
-        assert_eq!(data(batch.states), (address, bytes));
-        let state = floats(address as u64, bytes)[1];
-        assert_eq!(state, batch.rate(1) * 0.25 * 0.75);
-        batch.check();
-    }
-}
-
 extern "C" fn refuse(_: *mut c_void, chunk: *const Chunk) -> Status {
     // SAFETY: the chunk that the library passes.
     if unsafe { &*chunk }.index == 1 { Status::CAPTURE } else { Status::OK }

@@ -124,12 +124,6 @@ def test_references_are_counted_as_this_python_does() -> None:
     del other
 
 
-def test_nothing_is_a_pointer_too(place: dict[str, Any], cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**place)
-    pointer = allocator.malloc(0)
-    assert (pointer.ptr, pointer.mem.size) == (0, 0)
-
-
 def test_memory_is_for_the_current_stream_and_others_are_recorded(place: dict[str, Any], cupy: CuPy) -> None:
     allocator = vc.CuPyAllocator(**place)
     with allocator.pool().stream() as stream:

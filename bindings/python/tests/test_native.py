@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import functools
-import random
-import sys
 import threading
 import weakref
 from typing import Any
@@ -16,36 +13,6 @@ import pytest
 import vrampool
 from conftest import MIB, in_threads, options_of, run
 from vrampool import Pool, _native
-
-
-def test_threads_that_free_each_others_blocks_free_each_once(host: Pool) -> None:
-    threads, rounds = 4, 3000
-    shared: list[vrampool.Block] = []
-    counts: list[tuple[int, int]] = []
-
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
-        freed = 0
-        for _ in range(rounds):
-            block = host.allocate(rng.choice((64, 4096, 3 * MIB)))
-            ctypes.memset(block.address, seed, block.nbytes)
-            assert ctypes.string_at(block.address + block.nbytes - 8, 8) == bytes([seed]) * 8
-            shared.append(block)
-            try:
-                other = shared.pop()
-            except IndexError:
-                # Another thread took the last one.
-                continue
-            other.free()
-            freed += 1
-        counts.append((rounds, freed))
-
-    in_threads(*(functools.partial(work, seed) for seed in range(threads)))
-    allocated, freed = (sum(count) for count in zip(*counts, strict=True))
-    stats = host.stats()
-    assert stats.served_by_bucket + stats.source_allocations == allocated
-    assert stats.live_buffers == len(shared) == allocated - freed
-    shared.clear()
 
 
 @pytest.mark.parametrize("ends", [("free", "free"), ("free", "with"), ("with", "with")])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import doctest
 import gc
-import itertools
 import logging
-import random
 import urllib.request
 
 import pytest
@@ -77,50 +75,6 @@ def test_the_limit_is_hard_and_says_so(pool: Pool) -> None:
             pool.allocate(20 * MIB)
     pool.limit = vrampool.UNLIMITED
     assert pool.limit == vrampool.UNLIMITED
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_figures_are_right_whatever_is_done(pool: Pool, seed: int) -> None:
-    rng = random.Random(seed)
-    live: list[vrampool.Block] = []
-    failures = 0
-    for _ in range(400):
-        if live and rng.random() < 0.45:
-            live.pop(rng.randrange(len(live))).free()
-        else:
-            try:
-                live.append(pool.allocate(int(2 ** rng.uniform(0, 23))))
-            except vrampool.OutOfMemoryError:
-                failures += 1
-        if rng.random() < 0.05:
-            pool.trim(rng.randrange(4 * MIB))
-        stats = pool.stats()
-        assert stats.live_buffers == len(live)
-        assert stats.requested_bytes == sum(block.requested for block in live)
-        assert stats.requested_bytes <= stats.live_bytes <= stats.held_bytes <= stats.reserved_bytes <= 32 * MIB
-        assert stats.failures == failures
-        assert stats.needed_bytes == stats.live_bytes + stats.in_flight_bytes
-        assert stats.peak_needed_bytes >= max(stats.needed_bytes, stats.peak_live_bytes)
-        assert stats.reuse_waits <= stats.stream_waits
-    ranges = sorted((block.address, block.address + block.bytes) for block in live)
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
-    check_snapshot(pool, live)
-    for block in live:
-        block.free()
-
-
-def check_snapshot(pool: Pool, live: list[vrampool.Block]) -> None:
-    found = {}
-    for segment in pool.snapshot()["segments"]:
-        at = segment["address"]
-        for block in segment["blocks"]:
-            assert block["address"] == at
-            at += block["bytes"]
-            if block["state"] == "live":
-                # Of a block that is stitched together each part is listed where its memory is.
-                found[block["address"]] = block["requested"]
-        assert at == segment["address"] + segment["bytes"]
-    assert sum(found.values()) == sum(block.requested for block in live)
 
 
 def test_tags_sleep_and_wake_with_their_contents(pool: Pool) -> None:

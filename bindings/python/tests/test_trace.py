@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import pickle
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,22 +75,6 @@ def test_a_recording_that_no_memory_holds_is_refused(pool: Pool) -> None:
     for events in (2**32 + 1, 10**12):
         with pytest.raises(vrampool.InvalidArgumentError, match="at most"), vrampool.trace.record(pool, events=events):
             pass
-
-
-def test_threads_and_streams_are_in_it(pool: Pool) -> None:
-    def work() -> None:
-        for _ in range(50):
-            pool.allocate(5000).free()
-
-    with pool.stream() as stream, vrampool.trace.record(pool) as recording:
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        pool.allocate(10, stream).free()
-        for thread in threads:
-            thread.join()
-    of = recording.trace.summary()
-    assert (of.allocations, of.frees, of.streams) == (151, 151, 2)
 
 
 def test_what_has_no_room_is_left_out_and_counted(pool: Pool) -> None:
