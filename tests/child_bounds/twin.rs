@@ -12,6 +12,8 @@ enum Step {
     Drop(usize),
     // The stream is captured from now on, or no more.
     Capture(bool),
+    // With the pools below it.
+    Close(usize),
     Trim { of: usize, to: u64 },
     SetShare { of: usize, bytes: u64 },
     SetLimit { of: usize, bytes: Option<u64> },
@@ -29,6 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(of, bytes, is_refused)| Step::Allocate { of, bytes, is_refused }),
         16 => index().prop_map(Step::Drop),
         2 => any::<bool>().prop_map(Step::Capture),
+        1 => index().prop_map(Step::Close),
         1 => (index(), 0..200 * KIB).prop_map(|(of, to)| Step::Trim { of, to }),
         3 => (index(), bound()).prop_map(|(of, bytes)| Step::SetShare { of, bytes }),
         3 => (index(), limit()).prop_map(|(of, bytes)| Step::SetLimit { of, bytes }),
@@ -46,6 +49,7 @@ struct Node {
     limit: Option<u64>,
     share: u64,
     is_private: bool,
+    is_closed: bool,
 }
 
 struct Twin(Vec<Node>);
@@ -123,7 +127,7 @@ proptest! {
         let (device, stream) = device_and_stream();
         let builder = Pool::builder(&device).size_classes(SizeClasses::Fixed).magazine_bytes(0);
         let builder = builder.max_buffers_per_bucket(None).max_cached_bytes(max_cached).limit(limit);
-        let node = |pool, parent, limit, is_private| Node { pool, parent, live: 0, limit, share: 0, is_private };
+        let node = |pool, parent, limit, is_private| Node { pool, parent, live: 0, limit, share: 0, is_private, is_closed: false };
         let mut twin = Twin(vec![node(builder.build().expect("a pool"), None, Some(limit), false)]);
         for at in 1..count {
             let parent = (at - 1) / 2;
@@ -146,6 +150,11 @@ proptest! {
                     }
                     let got = pool.allocate(bytes, &stream);
                     device.inner().faults().clear();
+                    if twin.0[at].is_closed {
+                        prop_assert!(matches!(got, Err(Error::Closed)), "{got:?}");
+                        prop_assert_eq!(twin.all_held(), before, "nothing is released, or taken");
+                        continue;
+                    }
                     if is_captured {
                         prop_assert!(match &got {
                             Ok(_) => has_idle,
@@ -193,6 +202,8 @@ proptest! {
                     let idle: u64 = (0..count).filter(|&at| !twin.0[at].is_private).map(|at| twin.idle(at)).sum();
                     prop_assert!(idle <= max_cached);
                     prop_assert!(!twin.0[at].is_private || twin.held(at) == before[at], "it keeps all");
+                    let keeps = !twin.0[at].is_closed || twin.0[at].is_private || is_captured;
+                    prop_assert!(keeps || twin.held(at) == before[at] - class, "a closed pool keeps nothing");
                 }
                 Step::Trim { of, to } => {
                     let at = of % count;
@@ -205,7 +216,9 @@ proptest! {
                     let at = of % count;
                     let set = twin.0[at].pool.set_share(bytes);
                     let own = &twin.0[at];
-                    if own.parent.is_none() || own.limit.is_some_and(|limit| bytes > limit) {
+                    if own.is_closed && bytes > own.share {
+                        prop_assert!(matches!(set, Err(Error::Closed | Error::Configuration(_))), "{set:?}");
+                    } else if own.parent.is_none() || own.limit.is_some_and(|limit| bytes > limit) {
                         prop_assert!(matches!(set, Err(Error::Configuration(_))), "{set:?}");
                     } else {
                         let share = std::mem::replace(&mut twin.0[at].share, bytes);
@@ -247,7 +260,18 @@ proptest! {
                     let child = twin.0[parent].pool.child("child").limit(limit);
                     let child = if is_private { child.private(true) } else { child };
                     let pool = child.build().expect("a pool");
-                    twin.0[at] = node(pool, Some(parent), limit, is_private);
+                    let is_closed = twin.0[parent].is_closed;
+                    twin.0[at] = Node { is_closed, ..node(pool, Some(parent), limit, is_private) };
+                }
+                Step::Close(of) => {
+                    let at = of % count;
+                    twin.0[at].pool.close();
+                    let below: Vec<_> = (0..count).filter(|&node| twin.up(node).contains(&at)).collect();
+                    for node in below {
+                        twin.0[node].is_closed = true;
+                        let keeps = twin.0[node].is_private || is_captured;
+                        prop_assert!(keeps || twin.idle(node) == 0, "{node} keeps {}", twin.idle(node));
+                    }
                 }
                 Step::Capture(begins) => {
                     device.capture(&[&stream][..usize::from(begins)]);
@@ -258,6 +282,7 @@ proptest! {
             let mut all = 0;
             for (at, node) in twin.0.iter().enumerate() {
                 let (own, sum) = (node.pool.own_stats(), node.pool.stats());
+                prop_assert_eq!(node.pool.is_closed(), node.is_closed);
                 let now = (own.live_bytes, node.pool.limit(), node.pool.share());
                 prop_assert_eq!(now, (node.live, node.limit, node.share));
                 let below: Vec<_> = (0..count).filter(|&other| twin.up(other).contains(&at)).collect();

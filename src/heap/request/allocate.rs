@@ -336,7 +336,9 @@ impl PoolCore {
         let supply = self.supply::<B>();
         if supply.asks_driver(key) {
             let may_ask = request.need().check(&supply.device, stream, Forbidden::Allocation);
-            may_ask.inspect_err(|error| self.count_refusal(error))?;
+            // A closed pool is no better off outside a capture.
+            let refused = may_ask.map_err(|error| self.depot().check_open().err().unwrap_or(error));
+            refused.inspect_err(|error| self.count_refusal(error))?;
         }
         let allow_release = || self.allow_release(request);
         if reclaim_thread::has_left() && allow_release().is_ok() {

@@ -37,6 +37,9 @@ impl PoolCore {
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
+            if let Err(closed) = depot.check_open() {
+                break Err(NoRoom::Refused(closed));
+            }
             if is_of_arena
                 && depot.life == Life::Asleep
                 && let BackendState::Arena(state) = &depot.backend_state
@@ -149,8 +152,8 @@ impl PoolCore {
             if bytes > depot.accounts.caps.limit {
                 return refuse("the child's limit is lower; raise it first");
             }
-            if depot.life == Life::Closed && bytes > before {
-                return Err(Error::Closed);
+            if bytes > before {
+                depot.check_open()?;
             }
             let NoShare { height, limit, lacking, is_in_transit, unused } =
                 match depot.accounts.set_share(bytes) {

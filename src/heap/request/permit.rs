@@ -1,8 +1,6 @@
 //! The limit and the budget: whether a miss may ask the source, and what must be released or waited for first.
 
-use crate::error::Error;
 use crate::heap::block::Block;
-use crate::heap::core::Life;
 use crate::heap::ledger::accounts::Admission;
 use crate::heap::request::position::Position;
 use crate::heap::request::reservation::NoRoom;
@@ -51,9 +49,6 @@ impl Depot {
         position: &Position<'_>,
         may_wait: bool,
     ) -> Result<(Vec<Box<Block>>, u64), NoRoom> {
-        if self.life == Life::Closed {
-            return Err(NoRoom::Refused(Error::Closed));
-        }
         if self.is_reserved_for_waiter(class, position) {
             return Err(NoRoom::Reserved);
         }

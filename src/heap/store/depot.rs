@@ -3,6 +3,7 @@
 //! Nothing here calls the device or drops a block. Exchange with threads' magazines is in
 //! `magazine::exchange`.
 
+use crate::error::Error;
 pub(crate) use crate::heap::core::Depot;
 use crate::heap::core::{BackendState, Block, Buckets, Life, Requests, Threads};
 use crate::heap::ledger::accounts::Accounts;
@@ -54,6 +55,12 @@ impl Depot {
     #[inline]
     pub(in crate::heap) fn keeps_nothing(&self) -> bool {
         self.is_dropped() || self.refuses() && !self.accounts.is_private
+    }
+
+    /// # Errors
+    /// [`Error::Closed`].
+    pub(in crate::heap) fn check_open(&self) -> Result<(), Error> {
+        if self.life == Life::Closed { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Whether no request is served.
