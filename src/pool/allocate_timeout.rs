@@ -243,7 +243,7 @@ impl<'a> TimedWait<'a> {
                 continue;
             }
             let may_ask = depot.queue.may_ask(self.position.number())
-                && !depot.is_over_limit_with(self.class)
+                && !depot.accounts.is_over_limit_with(self.class)
                 && !depot.is_reserved_for_waiter(self.class, self.position);
             let is_due = !self.has_asked || depot.accounts.changes != seen || now - began >= RETRY;
             if may_ask && is_due {

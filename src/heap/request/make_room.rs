@@ -99,7 +99,7 @@ impl PoolCore {
         reclaim_thread::free();
         self.relieve(class);
         let mut depot = self.depot();
-        if depot.is_over_limit_with(class) && depot.accounts.leased > 0 {
+        if depot.accounts.is_over_limit_with(class) && depot.accounts.leased > 0 {
             self.recall(&mut depot, Recall::Memory);
         } else if depot.accounts.is_overleased() {
             self.recall(&mut depot, Recall::Slots);

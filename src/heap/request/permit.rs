@@ -22,14 +22,9 @@ impl Depot {
         self.queue.has_deadlines() && {
             let number = position.number();
             let before = self.queue.reserved_before(number);
-            before > 0 && self.is_over_limit_with(class.saturating_add(before))
+            before > 0 && self.accounts.is_over_limit_with(class.saturating_add(before))
                 || self.accounts.reserved_at(class, self.queue.others_before(number)).is_some()
         }
-    }
-
-    /// Whether `class` bytes exceed the limit even if all depots of the tree release all idle memory.
-    pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
-        self.accounts.is_over_limit_with(class)
     }
 
     /// Whether a block is idle for a miss of `key` that would have to release memory: one was freed since its search.
@@ -187,7 +182,7 @@ mod tests {
                     self.take(longest, reserved);
                 }
                 let fits = self.live_units + units <= LIMIT;
-                assert_eq!(!core.depot().is_over_limit_with(units * UNIT), fits);
+                assert_eq!(!core.depot().accounts.is_over_limit_with(units * UNIT), fits);
                 if fits {
                     let buffer =
                         core.allocate::<HostDevice>(units * UNIT, core.kind, &stream, (None, &position));
