@@ -12,7 +12,7 @@ use crate::failure::{Failure, Status};
 use crate::fork;
 use crate::last_error;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::marker::PhantomData;
@@ -109,6 +109,7 @@ impl fmt::Debug for Text<'_> {
 }
 
 /// A value of C's that may be missing: a `const T *`.
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct Given<'a, T> {
     place: *const T,
@@ -134,13 +135,8 @@ impl<T: Copy> Given<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Given<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Given").field(&self.place).finish()
-    }
-}
-
 /// Where an answer goes: a `T *`.
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<'a, T> {
     place: *mut T,
@@ -189,14 +185,9 @@ impl<T> Out<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Out<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Out").field(&self.place).finish()
-    }
-}
-
 /// A place of C's that has the address of a block: a `void **`. Calls take what is there in one step, so that
 /// one of several has it.
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct Place<'a> {
     place: *const AtomicPtr<c_void>,
@@ -220,12 +211,6 @@ impl<'a> Place<'a> {
         // SAFETY: null, made of a reference, or C's promise: an aligned pointer that is there during the call, and
         // changed meanwhile by calls alone that do so in one step.
         unsafe { self.place.as_ref() }
-    }
-}
-
-impl fmt::Debug for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.place).finish()
     }
 }
 
@@ -276,14 +261,14 @@ impl<T: Versioned> Out<'_, T> {
 }
 
 /// Text that C has, by where it begins.
-static TEXTS: Mutex<Option<HashMap<usize, CString>>> = Mutex::new(None);
+static TEXTS: Mutex<BTreeMap<usize, CString>> = Mutex::new(BTreeMap::new());
 
 /// Gives C text, for [`take_back`].
 pub(crate) fn give_text(text: String) -> *mut c_char {
     let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
     // It stays where it is: C may write to it, and a `CString` owns its bytes.
     let start = text.as_ptr().cast_mut();
-    TEXTS.lock().get_or_insert_default().insert(start as usize, text);
+    TEXTS.lock().insert(start as usize, text);
     start
 }
 
@@ -291,17 +276,11 @@ pub(crate) fn take_back(start: *mut c_char) -> Result<(), Failure> {
     if start.is_null() {
         return Ok(());
     }
-    match TEXTS.lock().as_mut().and_then(|texts| texts.remove(&(start as usize))) {
-        Some(text) => {
-            // Whatever C wrote there, it is freed by its length here.
-            drop(text);
-            Ok(())
-        }
-        None => Err(Failure::new(
-            Status::INVALID_POINTER,
-            "the text was not returned by vrampool, or was freed already",
-        )),
-    }
+    // Whatever C wrote there, it is freed by its length here.
+    let taken = TEXTS.lock().remove(&(start as usize));
+    taken.map(drop).ok_or_else(|| {
+        Failure::new(Status::INVALID_POINTER, "the text was not returned by vrampool, or was freed already")
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::sleeping::Sleeping;
 use crate::streams::Home;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 use vrampool::Pool;
@@ -28,7 +28,7 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// Destroyed pools, as long as blocks of them may be live: those that have none go when another pool comes or
 /// goes.
-static DESTROYED: Mutex<Option<HashMap<u64, Destroyed>>> = Mutex::new(None);
+static DESTROYED: Mutex<BTreeMap<u64, Destroyed>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 struct Destroyed {
@@ -117,7 +117,7 @@ pub(crate) fn remove(handle: u64) -> Result<(), Failure> {
     forget_ended();
     // Whether it has live blocks or not: calls that have it may yet make some.
     let destroyed = Destroyed { home: Arc::clone(&pool.home), pool: Arc::downgrade(&pool) };
-    DESTROYED.lock().get_or_insert_default().insert(handle, destroyed);
+    DESTROYED.lock().insert(handle, destroyed);
     place(handle).store(None);
     drop(alone);
     pool.end();
@@ -128,7 +128,7 @@ pub(crate) fn remove(handle: u64) -> Result<(), Failure> {
 fn forget_ended() {
     let is_ended =
         |(&handle, destroyed): (&u64, &Destroyed)| (destroyed.pool.strong_count() == 0).then_some(handle);
-    let ended: Vec<u64> = DESTROYED.lock().iter().flatten().filter_map(is_ended).collect();
+    let ended: Vec<u64> = DESTROYED.lock().iter().filter_map(is_ended).collect();
     if ended.is_empty() {
         return;
     }
@@ -138,7 +138,7 @@ fn forget_ended() {
     let forgotten: Vec<_> = {
         let mut destroyed = DESTROYED.lock();
         let ended = ended.into_iter().filter(|handle| !live.contains(handle));
-        ended.filter_map(|handle| destroyed.as_mut()?.remove(&handle)).collect()
+        ended.filter_map(|handle| destroyed.remove(&handle)).collect()
     };
     // With the last handle of a device, without the lock.
     drop(forgotten);
@@ -150,9 +150,7 @@ pub(crate) fn home_of(handle: u64) -> Result<Arc<Home>, Failure> {
         Ok(pool) => Ok(Arc::clone(&pool.home)),
         Err(none) => {
             forget_ended();
-            let destroyed = DESTROYED.lock();
-            let found = destroyed.as_ref().and_then(|destroyed| destroyed.get(&handle));
-            found.map(|destroyed| Arc::clone(&destroyed.home)).ok_or(none)
+            DESTROYED.lock().get(&handle).map(|destroyed| Arc::clone(&destroyed.home)).ok_or(none)
         }
     }
 }
@@ -184,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_destroyed_pool_is_known_as_long_as_a_block_of_it_is_live() {
-        let known = |handle| DESTROYED.lock().as_ref().is_some_and(|known| known.contains_key(&handle));
+        let known = |handle| DESTROYED.lock().contains_key(&handle);
         let (held, live) = destroyed(2);
         let ended: Vec<_> = (0..100).map(|_| destroyed(0).0).collect();
         assert!(ended[..99].iter().all(|&handle| !known(handle)), "each goes with the next");

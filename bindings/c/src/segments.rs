@@ -73,19 +73,15 @@ pub(crate) fn free(address: u64, stream: usize) -> Result<(), Failure> {
     let segment = SEGMENTS.lock().remove(&number).ok_or_else(|| none(address))?;
     let callbacks = *CALLBACKS.lock();
     let called = call(&segment, callbacks.on_free, callbacks.user, "release");
-    let freed = Freed { user: segment.place.home.find(stream).ok(), segment };
-    if freed.segment.is_captured(freed.user.as_ref()) {
-        log::debug!("the segment at {address:#x} is freed after the capture");
-        DEFERRED.lock().push(freed);
-        return called;
-    }
-    release(freed).and(called)
+    release(Freed { user: segment.place.home.find(stream).ok(), segment }).and(called)
 }
 
 /// Releases a segment after all work of the device. If that fails, the segment is deferred, because work may use it; also
-/// while its contents are copied, because a caller that waited for that could hold what the copy's callback needs.
+/// if captured work uses it, and while its contents are copied, because a caller that waited for that could hold what the
+/// copy's callback needs.
 fn release(freed: Freed) -> Result<(), Failure> {
-    let Some(released) = freed.segment.try_unmap() else {
+    let is_captured = freed.segment.is_captured(freed.user.as_ref());
+    let Some(released) = (!is_captured).then(|| freed.segment.try_unmap()).flatten() else {
         DEFERRED.lock().push(freed);
         return Ok(());
     };
@@ -100,9 +96,7 @@ fn release(freed: Freed) -> Result<(), Failure> {
 pub(crate) fn release_deferred() {
     let deferred = mem::take(&mut *DEFERRED.lock());
     for freed in deferred {
-        if freed.segment.is_captured(freed.user.as_ref()) {
-            DEFERRED.lock().push(freed);
-        } else if let Err(failure) = release(freed) {
+        if let Err(failure) = release(freed) {
             log::warn!("the memory of a freed segment is not released yet: {}", failure.text);
         }
     }

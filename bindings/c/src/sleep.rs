@@ -86,9 +86,9 @@ impl CPool {
         let _alone = self.changing.lock();
         self.check(tags.unwrap_or_default())?;
         let chosen = tags.map_or(Wake::All, Wake::Tags);
-        let asleep = |tagged: &Arc<Tagged>| tagged.is_asleep() && chosen.wakes(&tagged.tag);
-        let asleep: Vec<_> = self.tags_and_graphs().into_iter().filter(asleep).collect();
-        let wake = || wake_all(asleep.iter().filter_map(|tagged| tagged.arena.as_ref()), on_progress);
+        let mut named = self.tags_and_graphs();
+        named.retain(|tagged| chosen.wakes(&tagged.tag));
+        let wake = || wake_all(named.iter().filter_map(|tagged| tagged.arena.as_ref()), on_progress);
         let woken = match wake() {
             Err(error) if error.is_out_of_memory() => {
                 // What it releases of arenas it does not count.

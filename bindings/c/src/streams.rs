@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Status};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::sync::OnceLock;
@@ -25,10 +25,10 @@ pub(crate) struct Home {
 }
 
 /// Streams that were made here, by handle. They are their devices' own, and every pool's on it.
-static MADE: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
+static MADE: Mutex<BTreeMap<usize, AnyStream>> = Mutex::new(BTreeMap::new());
 
 /// Streams of brokers, by handle. They end with their broker.
-static BROKER_STREAMS: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
+static BROKER_STREAMS: Mutex<BTreeMap<usize, AnyStream>> = Mutex::new(BTreeMap::new());
 
 /// Changes when entries that threads keep become invalid: by [`OF_STREAMS`] for entries of streams and of requests, by
 /// 1 for entries of requests alone.
@@ -173,16 +173,25 @@ impl Home {
             let stream = self.device.create_stream()?;
             return Ok(self.null.get_or_init(|| stream).clone());
         }
-        let found = [&MADE, &BROKER_STREAMS]
-            .into_iter()
-            .find_map(|streams| streams.lock().as_ref().and_then(|streams| streams.get(&raw).cloned()));
-        match found {
-            Some(stream) if stream.device() == self.device.id() => Ok(stream),
-            Some(_) => {
-                Err(Failure::new(Status::MISMATCH, "the stream belongs to another device than the pool"))
-            }
-            None => Err(unknown(raw)),
+        self.of_device(
+            raw,
+            [&MADE, &BROKER_STREAMS].iter().find_map(|streams| streams.lock().get(&raw).cloned()),
+        )
+    }
+
+    /// Checks that a stream was found for a handle, and is of this device.
+    fn of_device(&self, raw: usize, found: Option<AnyStream>) -> Result<AnyStream, Failure> {
+        let stream = found.ok_or_else(|| unknown(raw))?;
+        if stream.device() != self.device.id() {
+            return Err(Failure::new(Status::MISMATCH, "the stream belongs to another device than the pool"));
         }
+        Ok(stream)
+    }
+
+    /// The streams of this device that were made here.
+    fn made(&self) -> Vec<AnyStream> {
+        let made = MADE.lock();
+        made.values().filter(|stream| stream.device() == self.device.id()).cloned().collect()
     }
 
     /// A stream that is never captured.
@@ -198,20 +207,16 @@ impl Home {
     pub(crate) fn create(&self) -> Result<usize, Failure> {
         let stream = self.device.create_stream()?;
         let raw = raw_of(&stream);
-        MADE.lock().get_or_insert_default().insert(raw, stream);
+        MADE.lock().insert(raw, stream);
         Ok(raw)
     }
 
     /// Ends a stream that was made here.
     pub(crate) fn destroy(&self, raw: usize) -> Result<(), Failure> {
-        let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
-        let stream = made.ok_or_else(|| unknown(raw))?;
-        if stream.device() != self.device.id() {
-            return Err(Failure::new(Status::MISMATCH, "the stream belongs to another device than the pool"));
-        }
+        let stream = self.of_device(raw, MADE.lock().get(&raw).cloned())?;
         self.device.synchronize(&stream)?;
         retire(&stream)?;
-        let made = MADE.lock().as_mut().and_then(|made| made.remove(&raw));
+        let made = MADE.lock().remove(&raw);
         forget();
         drop((made, stream));
         drop_left();
@@ -247,9 +252,7 @@ impl Home {
     pub(crate) fn is_captured<'a>(&self, named: impl IntoIterator<Item = &'a AnyStream>) -> bool {
         // A stream that was destroyed is not captured.
         let is_captured = |stream: &AnyStream| self.device.is_capturing(stream).unwrap_or(false);
-        let made: Vec<_> = MADE.lock().iter().flat_map(HashMap::values).cloned().collect();
-        let made = made.iter().filter(|stream| stream.device() == self.device.id());
-        if named.into_iter().any(is_captured) || made.into_iter().any(is_captured) {
+        if named.into_iter().any(is_captured) || self.made().iter().any(is_captured) {
             return true;
         }
         #[cfg(feature = "cuda")]
@@ -270,11 +273,7 @@ impl Home {
         if let Some(stream) = self.null.get() {
             self.device.synchronize(stream)?;
         }
-        let made: Vec<_> = MADE.lock().iter().flat_map(HashMap::values).cloned().collect();
-        for stream in made.iter().filter(|stream| stream.device() == self.device.id()) {
-            self.device.synchronize(stream)?;
-        }
-        Ok(())
+        self.made().iter().try_for_each(|stream| Ok(self.device.synchronize(stream)?))
     }
 }
 
@@ -292,7 +291,7 @@ fn raw_of(stream: &AnyStream) -> usize {
 /// Gives a broker's stream a handle, until [`unregister_broker_streams`].
 pub(crate) fn register_broker_stream(stream: &AnyStream) -> usize {
     let raw = raw_of(stream);
-    BROKER_STREAMS.lock().get_or_insert_default().insert(raw, stream.clone());
+    BROKER_STREAMS.lock().insert(raw, stream.clone());
     raw
 }
 
@@ -300,7 +299,7 @@ pub(crate) fn register_broker_stream(stream: &AnyStream) -> usize {
 pub(crate) fn unregister_broker_streams(handles: impl Iterator<Item = usize>) {
     let ended: Vec<_> = {
         let mut streams = BROKER_STREAMS.lock();
-        handles.filter_map(|raw| streams.as_mut()?.remove(&raw)).collect()
+        handles.filter_map(|raw| streams.remove(&raw)).collect()
     };
     forget();
     drop(ended);
