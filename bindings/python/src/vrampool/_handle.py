@@ -6,6 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from typing_extensions import Self
+
 
 class Handle:
     """What names something that has one owner, and so is not copied."""
@@ -14,3 +16,19 @@ class Handle:
 
     def __reduce_ex__(self, protocol: object) -> Any:
         raise TypeError(f"cannot copy or pickle a {type(self).__name__}: it names memory that has one owner")
+
+
+class Closable(Handle):
+    """What `with` closes."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()

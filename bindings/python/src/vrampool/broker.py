@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from . import _arguments, _native, _options
 from ._batch_arrays import Array, Chunk, Layout, Part, type_of
-from ._handle import Handle
+from ._handle import Closable
 from ._library import LIBRARY
 from .errors import ClosedError, Error, InvalidArgumentError
 from .memory import device_of
@@ -29,7 +29,6 @@ from .pool import Pool
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
     from typing import Any, SupportsIndex
 
     from ._arguments import Size
@@ -91,7 +90,7 @@ class RunReport(NamedTuple):
     nanoseconds: int
 
 
-class Broker(Handle):
+class Broker(Closable):
     """Shares the device of a pool between clients, and runs their batches in chunks that fit. It allocates from
     a separate pool.
 
@@ -232,12 +231,6 @@ class Broker(Handle):
             LIBRARY.call("broker_destroy", handle)
             self._arrays.clear()
 
-    def __enter__(self) -> Broker:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def __del__(self) -> None:
         # At the interpreter's end the library may be unloaded.
         with contextlib.suppress(Error, AttributeError, TypeError):
@@ -247,7 +240,7 @@ class Broker(Handle):
         return f"<Broker {'closed' if self._handle is None else self._handle}>"
 
 
-class Client(Handle):
+class Client(Closable):
     """A client of a broker, from `Broker.client`. It ends with `close`, or with its broker."""
 
     def __init__(self, broker: Broker, handle: int) -> None:
@@ -310,9 +303,3 @@ class Client(Handle):
         arrays = self._broker._arrays
         for place in [place for place in list(arrays) if place[0] == self._handle]:
             arrays.pop(place, None)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

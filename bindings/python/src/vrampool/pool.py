@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from . import _arguments, _native, _options, _tags
-from ._handle import Handle
+from ._handle import Closable
 from ._library import LIBRARY
 from .block import Block, BlockInfo, block_at
 from .errors import ClosedError, Error, OutOfMemoryError
@@ -16,7 +16,6 @@ from .stream import Stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
     from typing import Any
 
     from typing_extensions import Unpack
@@ -31,7 +30,7 @@ __all__ = ["Block", "BlockInfo", "Pool", "Stream", "block_at"]
 _PACKAGE = _native.Package(Block, _arguments.size, Stream.of, _tags.CURRENT)
 
 
-class Pool(_native.Pool, Handle):
+class Pool(_native.Pool, Closable):
     """A bounded pool of a device's memory. Nothing is taken before it is asked for.
 
     Args:
@@ -258,12 +257,6 @@ class Pool(_native.Pool, Handle):
             with contextlib.suppress(ClosedError):
                 LIBRARY.call("destroy", self.handle)
             self._is_owned = False
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # At the interpreter's end nothing can be imported any more, and the process's memory is released anyway.
