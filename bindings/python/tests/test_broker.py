@@ -96,40 +96,6 @@ def test_a_chunked_batch_has_the_results_of_one_in_one_piece(pool: Pool, options
                     array["states"].numpy()
 
 
-def test_oscillators_are_integrated_chunk_by_chunk(host: Pool) -> None:
-    """x'' = -k x by the leapfrog method: energies of all runs are kept, in elements of either order."""
-    runs, steps, dt = 5000, 200, np.float64(0.01)
-    stiffness = np.linspace(0.5, 2, runs)
-
-    def integrate(k: Any, x: Any, v: Any, path: Any) -> None:
-        v += -k * x * dt / 2
-        for step in range(steps):
-            x += v * dt
-            v -= k * x * dt
-            path[step] = x
-
-    expected = np.empty((steps, runs))
-    integrate(stiffness, np.ones(runs), np.zeros(runs), expected)
-    assert np.abs(expected).max() < 1.01
-    for order in ("C", "F"):
-        with Broker(host, pinned_max=0) as broker, broker.client("oscillators") as client:
-            k = client.input("k", (runs,), "f8")
-            x, v = (client.scratch(label, (runs,), "f8") for label in "xv")
-            path = client.output("path", (steps, runs), "f8", axis=1, order=order)
-            k.numpy()[:] = stiffness
-            broker.commit(chunk_runs=999)
-
-            def work(chunk: Chunk) -> None:
-                parts = [chunk.numpy(array) for array in (k, x, v, path)]
-                parts[1][:], parts[2][:] = 1, 0
-                integrate(*parts)
-
-            assert broker.run(work).chunks == 6
-            result = path.numpy()
-            assert result.flags[f"{order}_CONTIGUOUS"] and result.dtype == np.float64
-            assert np.array_equal(result, expected)
-
-
 def test_results_are_one_memory_and_outlive_all_else(host: Pool) -> None:
     given: list[dict[str, Any]] = [{}, {"pinned_max": 0}]
     for options in given:
@@ -293,9 +259,13 @@ def test_cuda_libraries_have_the_parts(pool: Pool) -> None:
         client = broker.client("one")
         numbers = client.in_out("numbers", (3, 100), "<i8", axis=1, order="F")
         interfaces: list[dict[str, Any]] = []
+        whole = numbers.numpy()
+        assert whole.shape == (3, 100) and whole.strides == (8, 24) and whole.dtype == np.int64
+        whole[:] = np.arange(300).reshape(3, 100)
 
         def work(chunk: Chunk) -> None:
             part = chunk[numbers]
+            assert np.array_equal(view(pool, chunk, numbers), whole[:, chunk.first : chunk.first + chunk.runs])
             assert part.shape == (3, 40 if chunk.index < 2 else 20) and part.nbytes == 24 * part.shape[1]
             is_on_host = pool.device == "host"
             assert hasattr(part, "__array_interface__") == is_on_host

@@ -1,7 +1,6 @@
 //! What changes between a commit and a run, or in the middle of either.
 
 use super::{MIB, Squarer, broker, device};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -107,24 +106,6 @@ fn any_name_of_a_group_will_do() {
         broker.evict_all().expect("idle");
         assert_eq!(squarer.client.stats().held_bytes, 0);
     }
-}
-
-#[test]
-fn work_that_panics_leaves_the_group_to_others() {
-    let (broker, _) = broker(&device(MIB));
-    let squarer = Squarer::new(&broker, Client::new("a"), 100_000);
-    broker.set_streams("default", 2).expect("idle");
-    let plan = broker.commit("default").expect("it fits");
-    let run = catch_unwind(AssertUnwindSafe(|| plan.execution().run(|_, _| Ok(()))));
-    assert!(run.expect("no panic").is_err(), "no data");
-    let data = super::numbers(100_000);
-    let mut place = vec![0; data.len()];
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        let execution = plan.execution().upload(squarer.from, &data[..]).download(squarer.to, &mut place[..]);
-        execution.run(|_, _| panic!("of the caller's"))
-    }));
-    assert!(run.is_err());
-    squarer.run(&plan).expect("a run");
 }
 
 #[test]
