@@ -67,7 +67,7 @@ proptest! {
         prop_assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
     }
 
-    /// Threads of other children and pools take what they get, also by waiting for it, and pools come and go.
+    /// Threads of other children and pools take what they get, also by waiting for it, and pools come, close and go.
     #[test]
     fn the_limit_refuses_no_request_within_a_share(
         lists in lists(),
@@ -107,6 +107,12 @@ proptest! {
                                 (0..4, _) => within.allocate(bytes, &stream),
                                 (4, _) => pool.allocate_timeout(bytes, &stream, soon),
                                 (5, _) => other.allocate(bytes, &stream),
+                                (6, _) => {
+                                    let child = within.child("short").build().expect("a pool");
+                                    let got = child.allocate(bytes, &stream);
+                                    child.close();
+                                    got
+                                }
                                 _ if mine.is_empty() => continue,
                                 _ => {
                                     drop(mine.swap_remove(which % mine.len()));
