@@ -46,6 +46,15 @@ for line in sys.stdin:
 
 cargo build --release -p vrampool-demos -p vrampool-c -p vrampool-python -p vrampool-cumem-allocator --all-features --locked --bin vrampool-demos --lib
 target=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+cargo bench -p vrampool --features cuda,opencl --locked --bench streams --no-run --quiet --message-format=json |
+    "$python" -c '
+import json, shutil, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["target"]["name"] == "streams":
+        shutil.copy(message["executable"], sys.argv[1])
+' "$folder/vrampool.streams"
+strip "$folder/vrampool.streams"
 cp "$target/release/vrampool-demos" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
 mv "$folder/vrampool-demos" "$folder/vrampool"
 strip "$folder/vrampool"

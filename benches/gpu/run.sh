@@ -164,15 +164,20 @@ if part pytorch && has_pytorch pytorch; then
         generate train_gpt2 diffusion_unet serve_decode train_gnn train_resnet50 input_pipeline \
         empty_pairs tests_alone
 fi
-# 7. Streams whose kernels take time, by PyTorch with each allocator.
+# 7. Streams whose kernels take time: one pool beside a pool for each stream, and PyTorch with each allocator.
 unpacked_wheel() { # Sets `package` to the folder of vrampool's Python package.
     package=$(mktemp -d)
     "$python" -m zipfile -e "$wheel" "$package"
 }
-if part streams && has_pytorch streams; then
-    unpacked_wheel
-    try streams pytorch 150 env PYTHONPATH="$package" "$python" bindings/python/benches/streams.py --out "$results/streams"
-    rm -r "$package"
+if part streams; then
+    flags=(--device cuda --rounds 5)
+    [ -z "${VRAMPOOL_SIMULATOR:-}" ] || flags=(--device cuda --quick --kernel-us 500)
+    try streams bench 200 "$binaries/vrampool.streams" "${flags[@]}" --out "$results/streams.jsonl"
+    if has_pytorch streams; then
+        unpacked_wheel
+        try streams pytorch 150 env PYTHONPATH="$package" "$python" bindings/python/benches/streams.py --out "$results/streams"
+        rm -r "$package"
+    fi
 fi
 # The interface of PyTorch's allocator: small cases, each beside PyTorch's own allocator, and then the time of programs, alone.
 if part interface && has_pytorch interface; then
