@@ -161,7 +161,7 @@ has_pytorch() { # PART
 if part pytorch && has_pytorch pytorch; then
     limit=${PYTORCH_SECONDS:-450}
     try pytorch workloads $((limit + 10)) env SECONDS_IN_ALL="$limit" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch" \
-        generate train_gpt2 diffusion_unet serve_decode train_gnn train_resnet50 input_pipeline \
+        generate train_gpt2 diffusion_unet serve_decode train_bert train_gnn train_resnet50 input_pipeline \
         empty_pairs tests_alone
 fi
 # 7. Streams whose kernels take time: one pool beside a pool for each stream, and PyTorch with each allocator.

@@ -18,6 +18,7 @@ from harness import TITLES, Worker, comparison, in_turn, mib, ratio, save, table
 WORKLOADS = (
     "train_resnet50",
     "train_gpt2",
+    "train_bert",
     "train_gnn",
     "diffusion_unet",
     "generate",

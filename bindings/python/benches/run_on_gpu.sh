@@ -53,7 +53,7 @@ in_all=$most
 programs_end=$((SECONDS + ${PROGRAM_SECONDS:-330}))
 most=$((programs_end < in_all ? programs_end : in_all))
 # The longest first: on a fresh machine the first import of transformers takes a minute by itself.
-for workload in generate train_gpt2 diffusion_unet serve_decode train_gnn train_resnet50 input_pipeline; do
+for workload in generate train_gpt2 diffusion_unet serve_decode train_bert train_gnn train_resnet50 input_pipeline; do
     steps=32
     [ "$workload" != generate ] || steps=16
     part 130 "$workload" "$python" compare.py "$workload" --quick --allocators native,expandable,vrampool \
