@@ -227,6 +227,11 @@ static void test_out_of_memory(void) {
     OK(vrampool_set_limit(pool, VRAMPOOL_UNLIMITED));
     OK(vrampool_free(pool, allocate(pool, 64 * MIB, NULL), NULL));
     OK(vrampool_destroy(pool));
+
+    /* The device's own memory. */
+    OK(vrampool_create("device=host;host_capacity=8MiB;source=direct", &pool));
+    FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 6 * MIB + 4 * MIB, NULL, &more));
+    OK(vrampool_destroy(pool));
 }
 
 static void test_sleep(void) {
@@ -390,6 +395,59 @@ static void test_tags_as_arguments(void) {
     OK(vrampool_free(pool, address, NULL));
     OK(vrampool_destroy(pool));
     FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_tag_create(pool, "weights"));
+}
+
+enum { THREADS = 4, SLOTS = 64, ROUNDS = 4000 };
+
+static _Atomic(void *) shared_slots[SLOTS];
+
+static void *exchange(void *argument) {
+    vrampool_pool pool = *(vrampool_pool *)argument;
+    unsigned seed = (unsigned)(uintptr_t)&pool;
+    for (int round = 0; round < ROUNDS; round++) {
+        seed = seed * 1664525 + 1013904223;
+        uint64_t bytes = 8 + (seed >> 8) % 100000;
+        unsigned char *mine = allocate(pool, bytes, NULL);
+        memcpy(mine, &bytes, sizeof bytes);
+        void *before = __atomic_exchange_n((void **)&shared_slots[(seed >> 3) % SLOTS], (void *)mine, __ATOMIC_ACQ_REL);
+        if (before) {
+            uint64_t its;
+            memcpy(&its, before, sizeof its);
+            /* Whose block it ever was, it is freed once, with the bytes that are in it. */
+            OK(vrampool_free_sized(pool, before, its, NULL));
+        }
+    }
+    vrampool_clear_error();
+    /* Errors are a thread's own. */
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free(pool, argument, NULL));
+    return NULL;
+}
+
+static void test_threads(void) {
+    const char *options[] = {"device=host;host_capacity=1GiB;source=virtual", "device=host;source=direct;limit=1GiB"};
+    for (size_t kind = 0; kind < 2; kind++) {
+        vrampool_pool pool;
+        OK(vrampool_create(options[kind], &pool));
+        vrampool_clear_error();
+        pthread_t threads[THREADS];
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, exchange, &pool) == 0);
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+        uint64_t live = 0;
+        for (int i = 0; i < SLOTS; i++) {
+            void *left = shared_slots[i];
+            shared_slots[i] = NULL;
+            if (left) {
+                live++;
+                CHECK(stats_of(pool).live_buffers > 0);
+                OK(vrampool_free(pool, left, NULL));
+            }
+        }
+        CHECK(live > 0 && stats_of(pool).live_buffers == 0);
+        vrampool_stats stats = stats_of(pool);
+        CHECK(stats.served_by_bucket + stats.source_allocations == (uint64_t)THREADS * ROUNDS);
+        OK(vrampool_destroy(pool));
+    }
 }
 
 static void test_metrics(void) {
@@ -843,6 +901,7 @@ static void *all(void *unused) {
     test_sleep();
     test_places();
     test_tags_as_arguments();
+    test_threads();
     test_metrics();
     test_log();
     test_traces();
