@@ -336,7 +336,7 @@ impl PoolCore {
         let supply = self.supply::<B>();
         if supply.asks_driver(key) {
             let may_ask = request.need().check(&supply.device, stream, Forbidden::Allocation);
-            // A closed pool is no better off outside a capture.
+            // A closed pool refuses outside a capture, too.
             let refused = may_ask.map_err(|error| self.depot().check_open().err().unwrap_or(error));
             refused.inspect_err(|error| self.count_refusal(error))?;
         }

@@ -55,6 +55,7 @@ impl PoolCore {
                 drop(depot);
                 allow_release().map_err(NoRoom::Refused)?;
                 depot = self.recall_for(class);
+                continue;
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing() && !position.is_over();

@@ -57,6 +57,8 @@ impl Depot {
         self.is_dropped() || self.refuses() && !self.accounts.is_private
     }
 
+    /// Checks that the pool is not closed.
+    ///
     /// # Errors
     /// [`Error::Closed`].
     pub(in crate::heap) fn check_open(&self) -> Result<(), Error> {
