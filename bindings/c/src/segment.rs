@@ -20,6 +20,8 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     /// Whether it was mapped, and its memory or its saved contents are not there. Changes under the lock of the state.
     pub(crate) is_asleep: AtomicBool,
+    /// Whether a call frees it.
+    pub(crate) is_going: AtomicBool,
     kind: MemoryKind,
     /// The addresses. Dropping them unmaps and releases the memory behind them.
     pub(crate) reservation: AnyMemory,
@@ -68,11 +70,23 @@ impl Segment {
         let address = reservation.address().ok_or_else(crate::pool::not_virtual)?;
         // Relaxed: only distinctness matters.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let is_asleep = AtomicBool::new(false);
+        let (is_asleep, is_going) = (AtomicBool::new(false), AtomicBool::new(false));
         let stream = home.find(stream)?;
         let tag = Arc::from("default");
         let state = Mutex::new(State { tag, physical: None, host: None, is_saved: false });
-        Ok(Self { device, bytes, address, number, is_asleep, kind, reservation, state, stream, place })
+        Ok(Self {
+            device,
+            bytes,
+            address,
+            number,
+            is_asleep,
+            is_going,
+            kind,
+            reservation,
+            state,
+            stream,
+            place,
+        })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -19,12 +19,11 @@ pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), F
     let segments = numbered(numbers);
     segments.iter().try_for_each(|segment| segment.check_not_captured())?;
     // What was saved before stays if nothing is copied.
-    let mut locked = lock(&segments, |_, _| true)?;
-    let saved = on_each_device(&mut locked, on_progress, save_on);
-    drop(locked);
-    if saved.is_err() {
-        forget_all(&segments, true);
-    }
+    let saved = lock(&segments, |_, _| true).and_then(|mut locked| {
+        let saved = on_each_device(&mut locked, on_progress, save_on);
+        drop(locked);
+        saved.inspect_err(|_| forget_all(&segments, true))
+    });
     release_deferred();
     saved
 }
@@ -36,7 +35,8 @@ pub(crate) fn restore(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<()
     let waits =
         |segment: &Segment, state: &State| state.is_saved && segment.is_asleep.load(Ordering::Relaxed);
     let segments = numbered(numbers);
-    let restored = on_each_device(&mut lock(&segments, waits)?, on_progress, restore_on);
+    let restored =
+        lock(&segments, waits).and_then(|mut locked| on_each_device(&mut locked, on_progress, restore_on));
     release_deferred();
     restored
 }

@@ -68,11 +68,14 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
 /// fails is reported, and keeps nothing.
 pub(crate) fn free(address: u64, stream: usize) -> Result<(), Failure> {
     release_deferred();
-    let number = find(address)?.number;
-    // One of several calls removes it.
-    let segment = SEGMENTS.lock().remove(&number).ok_or_else(|| none(address))?;
+    let segment = find(address)?;
+    // Relaxed: only one call has to win. The callback finds the segment.
+    if segment.is_going.swap(true, Ordering::Relaxed) {
+        return Err(none(address));
+    }
     let callbacks = *CALLBACKS.lock();
     let called = call(&segment, callbacks.on_free, callbacks.user, "release");
+    let _ = SEGMENTS.lock().remove(&segment.number);
     release(Freed { user: segment.place.home.find(stream).ok(), segment }).and(called)
 }
 

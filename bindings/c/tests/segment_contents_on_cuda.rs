@@ -9,6 +9,8 @@ use cuda_driver::{Driver, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 use vrampool_c::boundary::{Numbers, Out};
 use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
@@ -139,6 +141,64 @@ fn contents_outlast_a_cycle() {
             assert_eq!(free_bytes(pool), before);
         });
     }
+}
+
+/// Whether a copy has begun, which goes on when the other is unlocked.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+static GATE: Mutex<()> = Mutex::new(());
+
+extern "C" fn hold(_: *mut c_void, _: u64, _: u64) {
+    HAS_BEGUN.store(true, SeqCst);
+    drop(GATE.lock().expect("whole"));
+}
+
+/// One that is freed while a call that then fails has locked it, and waits for another.
+#[test]
+fn a_save_or_restore_that_fails_releases_what_was_freed_meanwhile() {
+    on_cuda(OPTIONS[0], |driver, pool| {
+        driver.enter();
+        let before = free_bytes(pool);
+        for call in [Segments::save, Segments::restore] {
+            for yields in 0.. {
+                assert!(yields < 24, "the call locks the first segment");
+                let mut segments = Segments::new(driver, 3);
+                ok(segments.save());
+                segments.change(vrampool_segment_unmap_and_release);
+                let [first, held, _] = [0, 1, 2].map(|at: usize| segments.all[at]);
+                for [bytes, address, number] in [first, held] {
+                    ok(vrampool_segment_create_and_map(0, bytes, address, number));
+                }
+                let gate = GATE.lock().expect("whole");
+                let is_deferred = thread::scope(|scope| {
+                    let copy = scope.spawn(|| {
+                        driver.enter();
+                        vrampool_segments_save(Numbers::of(&[held[2]]), 1, Some(hold), ptr::null_mut())
+                    });
+                    while !HAS_BEGUN.swap(false, SeqCst) {
+                        thread::yield_now();
+                    }
+                    let failing = scope.spawn(|| {
+                        driver.enter();
+                        call(&segments)
+                    });
+                    (0..1 << yields).for_each(|_| thread::yield_now());
+                    let mapped = free_bytes(pool);
+                    vrampool_segment_free(first[1] as *mut c_void, BYTES, 0, ptr::null_mut());
+                    let is_deferred = free_bytes(pool) == mapped;
+                    drop(gate);
+                    assert_eq!(failing.join().expect("no panic"), Status::ASLEEP);
+                    ok(copy.join().expect("no panic"));
+                    is_deferred
+                });
+                assert_eq!(free_bytes(pool), before - BYTES as u64, "the freed one is released");
+                segments.all.remove(0);
+                if is_deferred {
+                    break;
+                }
+            }
+        }
+        assert_eq!(free_bytes(pool), before);
+    });
 }
 
 #[test]

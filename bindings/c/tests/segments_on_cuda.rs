@@ -11,6 +11,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use vrampool_c::boundary::{Numbers, Out};
 use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -136,6 +137,40 @@ fn cycle() {
     }
     vrampool_segment_free(made, BYTES, 0, ptr::null_mut());
     assert!(KNOWN.lock().expect("whole").is_empty(), "a segment is freed whatever fails");
+}
+
+extern "C" fn on_free(_: *mut c_void, device: i32, bytes: u64, address: u64, number: u64) -> Status {
+    let mut is_asleep = -1;
+    ok(vrampool_segment_is_asleep(number, Out::from(&mut is_asleep)));
+    assert_eq!(is_asleep, 0, "it exists");
+    ok(vrampool_segments_save(Numbers::of(&[number]), 1, None, ptr::null_mut()));
+    let (mut saved, mut saved_bytes) = (ptr::null_mut(), 0);
+    ok(vrampool_segment_saved(number, Out::from(&mut saved), Out::from(&mut saved_bytes)));
+    assert_eq!(saved_bytes, bytes);
+    ok(vrampool_segment_unmap_and_release(device, bytes, address, number));
+    vrampool_segment_free(address as *mut c_void, BYTES, device, ptr::null_mut());
+    assert_eq!(vrampool_last_error_code(), Status::INVALID_POINTER, "it is freed once");
+    vrampool_clear_error();
+    LAST[2].store(0, SeqCst);
+    Status::OK
+}
+
+/// It is called before the segment is freed, and may call vrampool.
+#[test]
+fn the_callback_of_a_free_finds_the_segment() {
+    on_cuda(OPTIONS, |driver, pool| {
+        driver.enter();
+        let before = free_bytes(pool);
+        let segment = Segment::new(ptr::null_mut());
+        ok(vrampool_segment_callbacks(Some(on_malloc), Some(on_free), ptr::null_mut()));
+        ok(segment.free(ptr::null_mut()));
+        assert_eq!(LAST[2].load(SeqCst), 0, "it was called");
+        assert_eq!(free_bytes(pool), before);
+        let mut is_asleep = 0;
+        ok(vrampool_segment_is_asleep(segment.number, Out::from(&mut is_asleep)));
+        assert_eq!(is_asleep, -1);
+        ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
+    });
 }
 
 /// Each driver call of a segment's life fails once: no memory and no record stays.

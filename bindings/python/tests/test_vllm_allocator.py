@@ -157,6 +157,58 @@ def test_a_sleep_that_fails_leaves_all_awake(
     assert [contents(address)[0] for address in addresses] == [1, 2, 3]
 
 
+def test_a_sleep_that_fails_restores_each_segment_that_can_be_mapped(
+    allocator: CuMemAllocator, mapped: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third cannot be released, and then the first or the second cannot be mapped; the second's contents are not kept."""
+    kept, lost, last = addresses = [make(allocator, tag, value) for value, tag in enumerate(("kept", "lost", "lost"), 1)]
+    release, give = vllm.python_unmap_and_release, vllm.python_create_and_map
+
+    def fail_release(*handle: int) -> None:
+        if handle[2] == last:
+            raise RuntimeError("the device fails")
+        release(*handle)
+
+    for refused in (lost, kept):
+        mapped.update(addresses)
+
+        def fail_map(*handle: int, refused: int = refused) -> None:
+            if handle[2] == refused:
+                raise vrampool.OutOfMemoryError("the memory went elsewhere")
+            give(*handle)
+
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="the device fails"):
+            patch.setattr(vllm, "python_unmap_and_release", fail_release)
+            patch.setattr(vllm, "python_create_and_map", fail_map)
+            allocator.sleep("kept")
+        assert mapped == {*addresses} - {refused}
+        assert [data.handle[2] for data in allocator.pointer_to_data.values() if data.is_asleep] == [refused]
+        assert refused == kept or contents(kept) == b"\1" * SIZE
+        assert contents(last) == b"\3" * SIZE
+        allocator.wake_up()
+        assert contents(kept) == b"\1" * SIZE
+
+
+def test_segments_are_looked_through_while_one_is_freed(
+    allocator: CuMemAllocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may do so while the callback waits for Python's lock."""
+    remove = allocator._segments.remove
+
+    def removed(address: int) -> vllm.Handle:
+        assert allocator.get_current_usage() == SIZE
+        with monkeypatch.context() as patch:
+            patch.setattr(_contents, "is_asleep", lambda number: None)
+            assert allocator.get_current_usage() == 0
+        return remove(address)
+
+    monkeypatch.setattr(allocator._segments, "remove", removed)
+    vllm.forget_callbacks()
+    allocator._segments.claim()
+    vllm.my_free(make(allocator, "mine", 1))
+    assert allocator.pointer_to_data == {}
+
+
 def test_a_wake_that_fails_leaves_all_asleep(
     allocator: CuMemAllocator, mapped: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

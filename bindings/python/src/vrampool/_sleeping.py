@@ -1,7 +1,7 @@
 """Segments under tags that sleep and wake: all that a call names, or none.
 
-Whether a segment sleeps, and whether its contents are on the host, is known by the C library alone. So an interrupt at any instruction
-leaves nothing untrue: segments that it leaves asleep are asleep for the next call, which wakes them or goes on.
+Whether a segment sleeps, and whether its contents are on the host, is known by the C library alone. So an interrupt at any
+instruction leaves nothing untrue: segments that it leaves asleep are asleep for the next call, which wakes them or goes on.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ class AllocationData:
 
 
 class Segments:
-    """Segments by address, for the callback of an allocator that adds them.
-
-    Raises: as `claim`.
-    """
+    """Segments by address, for the callback of an allocator that adds them, after `start`."""
 
     def __init__(
         self,
@@ -75,6 +72,12 @@ class Segments:
         self.keeps_host_memory = True
         # Trimmed segments, which PyTorch frees later.
         self._trimmed: dict[int, Handle] = {}
+
+    def start(self) -> None:
+        """Sets the callbacks, which need the allocator's reference to this.
+
+        Raises: as `claim`.
+        """
         self.claim()
         # Registered before the release of pools, and so called after it: memory that is freed without Python calls nothing.
         atexit.register(forget_callbacks)
@@ -99,11 +102,8 @@ class Segments:
         return self.by_address.pop(address).handle
 
     def select(self, takes: Callable[[AllocationData], bool]) -> list[AllocationData]:
-        """Segments that exist: an interrupt in the callback of a free leaves one here that does not."""
-        for data in list(self.by_address.values()):
-            if not self._lives(data):
-                self.by_address.pop(data.handle[2], None)
-        return [data for data in list(self.by_address.values()) if takes(data)]
+        """Segments that exist. An interrupt in the callback of a free leaves one in `by_address` that does not."""
+        return [data for data in list(self.by_address.values()) if self._lives(data) and takes(data)]
 
     def trim(self, segments: Iterable[dict[str, Any]]) -> bool:
         """Releases the segments of a snapshot that have no live block, and returns whether any other is left."""
@@ -141,10 +141,12 @@ class Segments:
                 for data in asleep + going:
                     self._change(data, self._unmap_and_release)
             except BaseException:
-                try:
-                    self._restore([data for data in going if data.is_asleep], None)
-                except Exception:
-                    _log.exception("memory of a sleep that failed stays asleep; a wake tries it again")
+                # Each by itself, so that one that cannot be mapped leaves the others their contents.
+                for data in [data for data in going if data.is_asleep]:
+                    try:
+                        self._restore([data], None)
+                    except Exception:
+                        _log.exception("a segment of a sleep that failed stays asleep; a wake tries it again")
                 self._forget([data for data in going if not data.is_asleep])
                 raise
             return SleepReport(_bytes(going), _bytes(kept), _bytes(lost), not going, time.perf_counter_ns() - begin)
@@ -198,7 +200,10 @@ class Segments:
             return SleepReport(_bytes(coming), copied, 0, not coming, time.perf_counter_ns() - begin)
 
     def _change(self, data: AllocationData, change: Callable[[Handle], None]) -> None:
-        """Maps or unmaps a segment, unless it is so already. One that was freed meanwhile is left as it is; another may have its address."""
+        """Maps or unmaps a segment, unless it is so already.
+
+        One that was freed meanwhile is left as it is; another may have its address.
+        """
         try:
             change(data.handle)
         except (AsleepError, InvalidArgumentError):

@@ -229,6 +229,7 @@ class _Saver:
         self._segments = Segments(
             self._memory, self._on_malloc, lambda of: python_create_and_map(*of), lambda of: python_unmap_and_release(*of)
         )
+        self._segments.start()
         self._pools: dict[tuple[str, bool, int], Any] = {}
         self._graph_pools: dict[Any, Any] = {}
         atexit.register(self.release_pools)

@@ -128,6 +128,7 @@ class CuMemAllocator(_Handle):
         self._tags: set[str] = set(_CUSTOMARY_TAGS)
         # By their names in this module, where tests of vLLM replace them.
         self._segments = Segments(self._memory, self._on_malloc, lambda of: create_and_map(of), lambda of: unmap_and_release(of))
+        self._segments.start()
         self.pointer_to_data = self._segments.by_address
         #: For each tag, the pools of its scopes that have segments, with their allocator.
         self.allocator_and_pools: dict[str, list[tuple[Any, Any]]] = {}
