@@ -264,8 +264,9 @@ def test_cuda_libraries_have_the_parts(pool: Pool) -> None:
         whole[:] = np.arange(300).reshape(3, 100)
 
         def work(chunk: Chunk) -> None:
-            part = chunk[numbers]
-            assert np.array_equal(view(pool, chunk, numbers), whole[:, chunk.first : chunk.first + chunk.runs])
+            part, seen = chunk[numbers], view(pool, chunk, numbers)
+            assert np.array_equal(seen, whole[:, chunk.first : chunk.first + chunk.runs])
+            seen += 1000
             assert part.shape == (3, 40 if chunk.index < 2 else 20) and part.nbytes == 24 * part.shape[1]
             is_on_host = pool.device == "host"
             assert hasattr(part, "__array_interface__") == is_on_host
@@ -281,6 +282,7 @@ def test_cuda_libraries_have_the_parts(pool: Pool) -> None:
         broker.commit(chunk_runs=40)
         broker.run(work)
         assert len(interfaces) == 3
+        assert np.array_equal(whole, np.arange(1000, 1300).reshape(3, 100))
 
 
 def test_numpy_is_needed_for_arrays_of_it_alone() -> None:

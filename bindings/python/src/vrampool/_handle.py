@@ -19,12 +19,12 @@ class Handle:
 
 
 class Closable(Handle):
-    """What `with` closes."""
+    """A handle that is closed at the end of a `with` block."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the handle."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

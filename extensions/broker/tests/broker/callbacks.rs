@@ -199,7 +199,7 @@ fn a_panic_of_an_invalidation_goes_on_in_each_call_for_the_client() {
     for (name, call) in calls {
         let (broker, _) = broker(&device(MIB));
         let evicted = three(&broker, |index| assert_ne!(index, 0, "of the first one's"));
-        assert!(broker.evict_all().expect("idle") > 0);
+        assert_eq!(broker.evict_all().expect("idle"), 3 * MIB / 4, "{name}");
         assert!(evicted.iter().all(|(_, notified)| notified.load(SeqCst) == 1), "{name}");
         assert!(catch_unwind(AssertUnwindSafe(|| call(&evicted[0].0))).is_err(), "{name}");
         call(&evicted[1].0);

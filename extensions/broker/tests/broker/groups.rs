@@ -8,9 +8,14 @@ use vrampool_broker::{Allocator, ArrayRequest, BrokerError, Client, Share};
 fn test_reinit_streams() {
     let (broker, _) = broker(&device(MIB));
     let ids = || ["solver", "other"].map(|group| broker.stream(group).expect("a stream").id());
-    let before = ids();
+    let clients = ["solver", "other"]
+        .map(|group| broker.register(Client::new("client").group(group)).expect("a client"));
+    let members = || broker.clients().into_iter().map(|client| (client.id, client.group)).collect::<Vec<_>>();
+    let (before, registered) = (ids(), members());
     broker.renew_streams();
     assert!(before.iter().all(|old| !ids().contains(old)));
+    assert_eq!((members(), registered.len()), (registered, 2));
+    drop(clients);
     // Memory that was used on the old ones is used on the new ones, in order.
     let squarer = Squarer::new(&broker, Client::new("client").group("solver"), 100_000);
     squarer.run(&broker.commit("solver").expect("it fits")).expect("a run");

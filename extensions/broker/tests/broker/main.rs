@@ -10,8 +10,13 @@
 //! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to
 //!   be removed; `host_arrays::spill_files_never_outlive_their_process`. For the same reason none of a file's
 //!   path or metadata (`test_shape_change_updates_memmap_metadata`).
-//! * Of the watcher, which polls for copies that are done: there is none, the thread that runs a chunk lands its
-//!   results (`runs`, `staging`).
+//! * Of the watcher, which polls for copies that are done: there is none, the thread that runs a chunk copies its
+//!   results. `test_wait_all_polls_until_complete`, `test_wait_all_returns_immediately_when_no_pending`,
+//!   `test_multiple_tasks_all_complete`, `test_process_task_copies_full_buffer_when_no_data_shape`,
+//!   `test_process_task_copies_sliced_buffer_when_data_shape_provided` and
+//!   `test_process_task_releases_buffer_to_pool`: `runs::test_chunked_results_match_unchunked`,
+//!   `runs::test_repeat_chunked_solve_matches_first`, `runs::progress_is_reported_after_each_chunk`,
+//!   `staging::staging_stays_within_its_bound` and `model`.
 //! * `test_get_chunk_parameters_computes_chunk_size_when_eligible`, `test_allocate_queue_chunks_correctly`,
 //!   `test_active_cap_chunks_with_free_device_memory` and `test_pressure_evicts_idle_complete_owner`: `model` has the
 //!   same rules for random requests.
@@ -20,7 +25,9 @@
 //!   `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
 //! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
 //!   have none.
-//! * Of the stream groups: `stream_groups` says which two.
+//! * Of the stream groups the two that `stream_groups` names, and those that its comments name beside a test.
+//!   `test_memory_manager_get_group_stream_passthrough`: `stream_groups::test_add_instance_shares_group_stream`;
+//!   `test_reinit_streams_replaces_all`: `groups::test_reinit_streams`.
 //! * `test_attrs_post_init_unexpected_exception`, `test_totalmem_is_not_a_constructor_argument`: a broker is
 //!   made for a device that is open, and has no other size.
 
