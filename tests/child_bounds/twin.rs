@@ -127,7 +127,9 @@ proptest! {
         let (device, stream) = device_and_stream();
         let builder = Pool::builder(&device).size_classes(SizeClasses::Fixed).magazine_bytes(0);
         let builder = builder.max_buffers_per_bucket(None).max_cached_bytes(max_cached).limit(limit);
-        let node = |pool, parent, limit, is_private| Node { pool, parent, live: 0, limit, share: 0, is_private, is_closed: false };
+        let node = |pool, parent, limit, is_private| {
+            Node { pool, parent, live: 0, limit, share: 0, is_private, is_closed: false }
+        };
         let mut twin = Twin(vec![node(builder.build().expect("a pool"), None, Some(limit), false)]);
         for at in 1..count {
             let parent = (at - 1) / 2;
@@ -216,10 +218,10 @@ proptest! {
                     let at = of % count;
                     let set = twin.0[at].pool.set_share(bytes);
                     let own = &twin.0[at];
-                    if own.is_closed && bytes > own.share {
-                        prop_assert!(matches!(set, Err(Error::Closed | Error::Configuration(_))), "{set:?}");
-                    } else if own.parent.is_none() || own.limit.is_some_and(|limit| bytes > limit) {
+                    if own.parent.is_none() || own.limit.is_some_and(|limit| bytes > limit) {
                         prop_assert!(matches!(set, Err(Error::Configuration(_))), "{set:?}");
+                    } else if own.is_closed && bytes > own.share {
+                        prop_assert!(matches!(set, Err(Error::Closed)), "{set:?}");
                     } else {
                         let share = std::mem::replace(&mut twin.0[at].share, bytes);
                         // Its own idle memory is part of the share.

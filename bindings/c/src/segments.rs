@@ -79,9 +79,9 @@ pub(crate) fn free(address: u64, stream: usize) -> Result<(), Failure> {
     release(Freed { user: segment.place.home.find(stream).ok(), segment }).and(called)
 }
 
-/// Releases a segment after all work of the device. If that fails, the segment is deferred, because work may use it; also
-/// if captured work uses it, and while its contents are copied, because a caller that waited for that could hold what the
-/// copy's callback needs.
+/// Releases a segment after all work of the device. If that fails, the segment is deferred, because work may use it;
+/// also if captured work uses it, and while its contents are copied, because a caller that waited for that could hold
+/// what the copy's callback needs.
 fn release(freed: Freed) -> Result<(), Failure> {
     let is_captured = freed.segment.is_captured(freed.user.as_ref());
     let Some(released) = (!is_captured).then(|| freed.segment.try_unmap()).flatten() else {
@@ -128,7 +128,9 @@ pub(crate) fn change(
 ) -> Result<(), Failure> {
     check_no_callback()?;
     release_deferred();
-    let segment = find(address)?;
+    // Without a look at all segments, unless the number is another one's.
+    let numbered = get(number).filter(|segment| segment.address == address);
+    let segment = numbered.map_or_else(|| find(address), Ok)?;
     if (segment.device, segment.bytes, segment.number) != (device, bytes, number) {
         let Segment { device, bytes, number, .. } = &*segment;
         let text = format!(

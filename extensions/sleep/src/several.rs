@@ -20,8 +20,8 @@ impl<B: Backend> SleepArena<B> {
     ///
     /// # Errors
     /// As [`DeviceArena::detach`](vrampool::arena::DeviceArena::detach), and [`Error::HostMemory`] if the host has no
-    /// memory for the backup. The arena is then awake, with all contents. If the device fails again during the reversal,
-    /// it is asleep with them.
+    /// memory for the backup. The arena is then awake, with all contents. If the device fails again during the
+    /// reversal, it is asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
         sleep_all([(DEFAULT_TAG, self, offload)], Duration::ZERO, &|_| ())
     }
@@ -33,8 +33,8 @@ impl<B: Backend> SleepArena<B> {
     /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
     ///
     /// # Errors
-    /// As [`DeviceArena::attach`](vrampool::arena::DeviceArena::attach). The arena is then asleep with all backups, and a
-    /// later wake can succeed.
+    /// As [`DeviceArena::attach`](vrampool::arena::DeviceArena::attach). The arena is then asleep with all backups, and
+    /// a later wake can succeed.
     pub fn wake(&self) -> Result<SleepReport, Error> {
         wake_all([self], &|_| ())
     }
