@@ -245,3 +245,17 @@ fn a_share_of_all_bytes_overflows_nothing() {
         assert_eq!(pool.stats().held_bytes, 0);
     }
 }
+
+#[test]
+fn a_pool_that_is_closed_while_a_request_recalls_memory_refuses_it() {
+    let (device, stream) = device_and_stream();
+    let pool = Pool::builder(&device).magazine_bytes(0).limit(64 * KIB).build().expect("a pool");
+    let [idle, asks] = [(); 2].map(|()| pool.child("tenant").build().expect("a pool"));
+    drop(idle.allocate(64 * KIB, &stream).expect("memory"));
+    let closes = asks.clone();
+    device.before_drop(move || closes.close());
+    let got = asks.allocate(64 * KIB, &stream);
+    device.forget_hook();
+    assert!(matches!(got, Err(Error::Closed)), "{got:?}");
+    assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
+}
