@@ -165,34 +165,3 @@ proptest! {
         prop_assert_eq!((device.taken(), pool.stats().requested_bytes), (0, 0));
     }
 }
-
-/// Threads share a child; it is dropped while some of them still have its buffers.
-#[test]
-fn threads_share_a_child() {
-    let device = AuditDevice::new(HostDevice::new());
-    let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-    let child = pool.child("shared").private(true).build().expect("a pool");
-    let left: Vec<_> = std::thread::scope(|scope| {
-        let (device, child) = (&device, &child);
-        let work = move |seed: u64| {
-            let stream = device.create_stream().expect("a stream");
-            let mut mine = std::collections::VecDeque::new();
-            for step in 0..500 {
-                mine.push_back(child.allocate((step * 7919 + seed * 131) % 70_000, &stream).expect("memory"));
-                if mine.len() > 5 {
-                    mine.pop_front();
-                }
-            }
-            mine
-        };
-        let workers: Vec<_> = (0..4).map(|seed| scope.spawn(move || work(seed))).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
-    });
-    assert_eq!(child.stats().live_bytes, left.iter().map(Buffer::capacity).sum::<u64>());
-    assert_eq!(device.taken(), child.stats().live_bytes + child.stats().idle_bytes);
-    let live = child.stats().live_bytes;
-    drop(child);
-    assert_eq!(device.taken(), live);
-    drop(left);
-    assert_eq!(device.taken(), 0);
-}

@@ -2,7 +2,7 @@
 //! beside, mapped memory stays at its addresses, no live bytes are served again, and memory at an address is served if
 //! it is free.
 
-use crate::{Device, KIB, device};
+use crate::{Device, KIB, device, device_and_stream};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::StreamId;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Buffer, Error, Pool, SizeClasses, Source, Stream, internal};
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, Shortage, SizeClasses, Source, Stream, internal};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 const PAGE: u64 = 64 * KIB;
@@ -316,6 +316,23 @@ fn memory_at_an_address_has_the_room_of_any_request() {
     child.close();
     let error = internal::allocate_at(&child, place, 3 * PAGE, &own).expect_err("it is closed");
     assert!(matches!(error, Error::Closed), "{error}");
+}
+
+/// Live memory of the pool makes room for what replaces it: the limit that refuses is the one above.
+#[test]
+fn a_restore_names_the_limit_without_room() {
+    let (device, stream) = device_and_stream();
+    let builder = Pool::builder(&device).size_classes(SizeClasses::EXACT);
+    let pool = builder.limit(128 * KIB).build().expect("a pool");
+    let child = pool.child("graph").limit(100 * KIB).build().expect("a pool");
+    let _live =
+        [(&pool, 64), (&child, 60)].map(|(pool, kib)| pool.allocate(kib * KIB, &stream).expect("memory"));
+    internal::check_room(&child, [64 * KIB].into_iter()).expect("all that the other block leaves");
+    for (bytes, limit) in [(65 * KIB, 128 * KIB), (101 * KIB, 100 * KIB)] {
+        let error = internal::check_room(&child, [bytes].into_iter()).expect_err("too much");
+        let shortage = error.out_of_memory().map(|error| &error.shortage);
+        assert!(matches!(shortage, Some(Shortage::Limit(of)) if *of == limit), "{bytes}: {error}");
+    }
 }
 
 /// Of memory of the driver, the block at the address may be of a larger class, and of another stream.

@@ -190,11 +190,13 @@ impl Accounts {
         excess == 0 || self.rooms(expected).all(|room| room.over == 0)
     }
 
-    /// Whether the limits allow `bytes` in place of all memory of the pool, once others have released what they can.
-    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
-        let mut rooms = self.rooms(Sum { charged: bytes, ..Sum::default() });
-        rooms.all(|Room { over, sum, .. }| {
-            over <= sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing)
+    /// Returns the first limit that has no room for `bytes` in place of all memory of the pool, once others have released
+    /// what they can, and the height of its node above the pool's.
+    pub(crate) fn without_room_for(&self, bytes: u64) -> Option<(usize, u64)> {
+        let mut rooms = self.rooms(Sum { charged: bytes, ..Sum::default() }).enumerate();
+        rooms.find_map(|(height, Room { limit, over, sum })| {
+            (over > sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing))
+                .then_some((height, limit))
         })
     }
 

@@ -47,11 +47,10 @@ impl PoolCore {
     /// # Errors
     /// [`Error::OutOfMemory`] of the limit that has no room.
     pub(crate) fn check_room<B: Backend>(&self, bytes: u64) -> Result<(), Error> {
-        if self.depot().accounts.has_room_for(bytes) {
-            return Ok(());
-        }
+        let refusing = self.depot().accounts.without_room_for(bytes);
+        let Some((_, limit)) = refusing else { return Ok(()) };
         let need = Need { requested: bytes, class: bytes };
-        let mut error = self.shortage_of::<B>(need, &Position::new(self), Shortage::Limit(0));
+        let mut error = self.shortage_at::<B>(need, &Position::new(self), Shortage::Limit(limit), refusing);
         // They make room.
         error.held_bytes = error.held_bytes.saturating_sub(error.live_bytes);
         (error.live_bytes, error.live_requested_bytes) = (0, 0);
