@@ -14,12 +14,14 @@ const PAIRS: [u64; 2] = [1_000, 21_000];
 const KIB: u64 = 1024;
 
 /// What is allocated and freed, and from where.
-const CASES: [(&str, &str); 8] = [
+const CASES: [(&str, &str); 10] = [
     ("hit", "a block of 4 KiB, from the thread's magazine"),
     ("hits", "blocks of 4 and 64 KiB at a time, from the thread's magazine"),
     ("turns", "a block of 4 KiB, then one of 64 KiB, from the thread's magazine"),
     ("eight", "eight blocks of 4 KiB at a time, from the thread's magazine"),
+    ("child", "as hit, of a child"),
     ("large", "a block of 8 MiB, from the depot"),
+    ("child-8M", "as large, of a child"),
     ("arena", "a block of 4 KiB, from an arena and back"),
     ("arena-8M", "a block of 8 MiB, from an arena and back"),
     ("miss", "a block of 4 KiB, from the host device and back"),
@@ -37,6 +39,7 @@ fn run(case: &str, pairs: u64) -> Result<(), Error> {
         _ => builder,
     }
     .build()?;
+    let pool = if case.starts_with("child") { pool.child("child").build()? } else { pool };
     let allocate = |kib| pool.allocate(kib * KIB, &stream).map(black_box);
     match case {
         "hits" => (0..pairs / 2).try_for_each(|_| {
@@ -51,7 +54,7 @@ fn run(case: &str, pairs: u64) -> Result<(), Error> {
             let live: [_; 8] = std::array::from_fn(|_| allocate(4));
             live.into_iter().try_for_each(|buffer| buffer.map(drop))
         }),
-        "large" | "arena-8M" => (0..pairs).try_for_each(|_| allocate(8192).map(drop)),
+        "large" | "child-8M" | "arena-8M" => (0..pairs).try_for_each(|_| allocate(8192).map(drop)),
         _ => (0..pairs).try_for_each(|_| allocate(4).map(drop)),
     }
 }

@@ -19,7 +19,9 @@ pub fn put(buffer: Buffer<HostDevice>) {
 fn main() -> Result<(), Error> {
     let device = HostDevice::new();
     let stream = device.create_stream()?;
-    let pool = Pool::builder(&device).build()?;
+    let root = Pool::builder(&device).build()?;
+    // With an argument, of a child.
+    let pool = if std::env::args().len() > 1 { root.child("child").build()? } else { root };
     for _ in 0..1000 {
         put(take(&pool, 4096, &stream)?);
     }

@@ -79,3 +79,13 @@ for example in "${examples[@]}"; do
         look_at "$function" 5 "$then_may_call"
     done
 done
+
+# A child's hits take the same way as a pool's. The first of each is a miss.
+run_by() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='hit_path::take*' --toggle-collect='hit_path::put*' "$@" 2>&1 |
+        awk '/Collected/ { print $NF }'
+}
+program=$(grep '/hit_path$' <<<"$programs")
+of_pool=$(run_by "$program") of_child=$(run_by "$program" child)
+[ "$((of_pool > 50000 && of_child * 100 <= of_pool * 105))" = 1 ] || { echo "1,000 hits: $of_pool instructions, of a child $of_child"; exit 1; }
+echo "1,000 hits of a child: $of_child instructions, $of_pool of a pool"
