@@ -3,6 +3,7 @@
 
 use vrampool::Error;
 use vrampool::any::{self, Name};
+use vrampool_test_support as _;
 
 #[test]
 fn names_of_devices_are_distinguished_from_other_texts() {

@@ -2,6 +2,7 @@
 
 use vrampool::host::HostDevice;
 use vrampool::{Backend, BackendError, Error, Pool};
+use vrampool_test_support as _;
 
 fn scene() -> (HostDevice, <HostDevice as Backend>::Stream, Pool<HostDevice>) {
     let device = HostDevice::builder().memory_limit(64 << 20).build();

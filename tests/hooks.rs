@@ -8,6 +8,7 @@ use vrampool::backend::spi::Occasion::{self, Allocation, Free, Request};
 use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Error, Placement, Pool, SizeClasses, Source};
+use vrampool_test_support as _;
 
 const KIB: u64 = 1024;
 

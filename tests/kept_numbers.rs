@@ -7,6 +7,7 @@ use vrampool::backend::StreamId;
 use vrampool::hooks::{Hook, HookCalls, HookEvent, Outcome};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Stream};
+use vrampool_test_support as _;
 
 /// Keeps a number with each request, and notes what it finds of it.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::thread;
 use vrampool::host::HostDevice;
 use vrampool::internal::{self, Numbers};
 use vrampool::{Backend, Buffer, Pool, Source, Stream};
+use vrampool_test_support as _;
 
 /// Numbers of pools and of streams: more pairs than a thread keeps.
 const POOLS: usize = 6;

@@ -15,6 +15,7 @@ use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::HeldMemory;
 use vrampool::host::{HostDevice, HostMemory, HostStream};
 use vrampool::{Backend, BackendError, Buffer, Error, Pool, Region, RegionMut, SizeClasses, Source};
+use vrampool_test_support as _;
 
 const BYTES: u64 = 4096;
 

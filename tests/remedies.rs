@@ -7,6 +7,7 @@ use vrampool::arena::DeviceArena;
 use vrampool::errors::Cause;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Error, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool_test_support as _;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

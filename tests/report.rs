@@ -4,6 +4,7 @@
 use vrampool::hooks::{Holder, Hook};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, Pool};
+use vrampool_test_support as _;
 
 /// Counts holders by a panic.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Error, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool_test_support as _;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -11,6 +11,7 @@
 use fastrand::Rng;
 use vrampool::host::{Backend, HostDevice, HostStream};
 use vrampool::{Buffer, Pool, SizeClasses, Source};
+use vrampool_test_support as _;
 
 /// Passes of a sequence at its smallest limit.
 const PASSES: u32 = 10;

@@ -3,6 +3,7 @@
 use vrampool::arena::{Compaction, DeviceArena};
 use vrampool::host::HostDevice;
 use vrampool::{Amount, Backend, Error, Pool, PoolStats};
+use vrampool_test_support as _;
 
 #[test]
 fn a_pools_statistics_are_one_line_or_one_for_each_class() -> Result<(), Error> {

@@ -9,6 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
+use vrampool_test_support as _;
 
 /// Level, target and text of a message.
 type Message = (String, String, String);

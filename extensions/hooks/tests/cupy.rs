@@ -10,6 +10,7 @@ use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Pool, SizeClasses};
 use vrampool_hooks::{CallSites, DebugPrint, Scoped};
+use vrampool_test_support as _;
 
 /// What CuPy rounds to.
 const UNIT: u64 = 512;

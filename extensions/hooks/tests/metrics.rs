@@ -4,6 +4,7 @@ use vrampool::host::HostDevice;
 use vrampool::telemetry::Owner;
 use vrampool::{Backend, Pool};
 use vrampool_hooks::CallSites;
+use vrampool_test_support as _;
 
 #[test]
 fn the_lines_that_hold_memory_are_metrics() {

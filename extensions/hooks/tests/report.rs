@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Pool, SizeClasses};
 use vrampool_hooks::{CallSite, CallSites};
+use vrampool_test_support as _;
 
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 

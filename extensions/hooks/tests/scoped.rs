@@ -8,6 +8,7 @@ use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool};
 use vrampool_hooks::Scoped;
+use vrampool_test_support as _;
 
 /// Counts requests, and what was announced and is not over.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Pool, SizeClasses};
+use vrampool_test_support as _;
 use vrampool_trace::fitted::Demand;
 use vrampool_trace::fitted::FittedClasses;
 use vrampool_trace::fitted::Learner;

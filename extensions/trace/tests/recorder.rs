@@ -9,6 +9,7 @@ use vrampool::backend::Stream as _;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Placement, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool_test_support as _;
 use vrampool_trace::{
     Contradiction, Export, Format, Import, Op, Recorder, Replay, Trace, TraceEvent, TraceFault,
 };

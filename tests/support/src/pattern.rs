@@ -5,9 +5,13 @@
 /// Every backend's test kernels implement the same sequence.
 #[must_use]
 pub fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let words = 1..=bytes.div_ceil(4);
-    let mut pattern: Vec<u8> = words.flat_map(|number| word(seed, number).to_le_bytes()).collect();
-    pattern.truncate(bytes as usize);
+    let mut pattern = vec![0; bytes as usize];
+    // Without iterators: their instances may be those of a crate below that is not optimised.
+    let (bytes, mut at) = (pattern.as_mut_slice(), 0);
+    while at < bytes.len() {
+        bytes[at] = word(seed, at as u64 / 4 + 1).to_le_bytes()[at % 4];
+        at += 1;
+    }
     pattern
 }
 
