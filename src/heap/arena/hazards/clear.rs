@@ -87,7 +87,9 @@ impl<B: Backend> State<B> {
                 (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, budget, holes))?
             };
             match plain() {
-                Some(growth) if budget == Budget::Free && !backing.is_loose(&growth, needed) => Some(growth),
+                Some(growth) if budget == Budget::Free && backing.is_tight(needed, growth.added()) => {
+                    Some(growth)
+                }
                 // A range that needs as much new memory costs calls for each of its pieces, and saves nothing.
                 plain => [plain, stitched()].into_iter().flatten().min_by_key(Growth::added),
             }

@@ -75,8 +75,9 @@ impl<B: Backend> Attempt<'_, B> {
             return self.arena.make_buffer(state, taken, request).map(Some);
         }
         // New memory for small requests is at the end of their part, and has room for this one.
-        let is_small_beside =
-            self.is_beside && state.zone_of(request) == Zone::Stable && state.has_front_for(request.bytes);
+        let has_front =
+            || state.backing.as_ref().is_some_and(|own| own.has_front_for(&state.engine, request.bytes));
+        let is_small_beside = self.is_beside && state.zone_of(request) == Zone::Stable && has_front();
         let planned = match &self.waits {
             Waits::Refuse(refused) if !is_small_beside => state.plan_clear(request, self.budget, refused),
             _ => state.plan_growth(request, self.budget),

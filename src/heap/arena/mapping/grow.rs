@@ -93,11 +93,6 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Whether the part for small requests has addresses for new memory that serves `bytes`.
-    pub(crate) fn has_front_for(&self, bytes: u64) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.has_front_for(&self.engine, bytes))
-    }
-
     /// Holds the existing parts of a growth, and keeps records for all of it: once the device has made the memory,
     /// adding it cannot fail.
     pub(crate) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {

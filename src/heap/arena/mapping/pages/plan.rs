@@ -101,9 +101,9 @@ impl<B: Backend> Backing<B> {
         if plain.bytes > room || !self.has_addresses(zone, plain) {
             return may_stitch.then(|| self.plan_around(engine, bytes, budget, holes))?;
         }
-        let is_frugal = || {
-            budget != Budget::Free || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
-        };
+        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
+        let is_frugal =
+            || budget != Budget::Free || self.stitches(bytes) && !self.is_tight(most_live, plain.bytes);
         if may_stitch && is_frugal() {
             let holes = holes(self.granularity, false);
             let plan = stitch::plan(&self.extents, &holes, bytes);
@@ -126,13 +126,8 @@ impl<B: Backend> Backing<B> {
         if budget == Budget::Exhausted { 0 } else { self.limit.saturating_sub(self.mapped) }
     }
 
-    /// Whether mapped bytes stay close to the peak of live bytes after adding `added`.
-    fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
-        self.is_tight(engine.peak_used().max(engine.used().saturating_add(bytes)), added)
-    }
-
     /// Whether mapped bytes stay close to `needed` bytes after adding `added`.
-    fn is_tight(&self, needed: u64, added: u64) -> bool {
+    pub(crate) fn is_tight(&self, needed: u64, added: u64) -> bool {
         let goes_on = self.stitched_bytes > self.mapped.saturating_mul(GOES_ON);
         let slack = needed >> if goes_on { MOST_SLACK } else { SLACK };
         self.mapped.saturating_add(added) <= needed.saturating_add(slack)
@@ -157,11 +152,6 @@ impl<B: Backend> Backing<B> {
         let added = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = (added <= self.room(budget)).then(|| self.split(Extent { start: end, bytes: added }))??;
         Some(Growth::new(new, true))
-    }
-
-    /// Whether a range is stitched rather than `growth` made, because more than `needed` bytes would be mapped.
-    pub(crate) fn is_loose(&self, growth: &Growth, needed: u64) -> bool {
-        !self.is_tight(needed, growth.added())
     }
 
     /// Plans memory before any request: at least `bytes` at the end of the range. `None` if the limit or the addresses
