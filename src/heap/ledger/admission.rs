@@ -17,6 +17,8 @@ struct Room {
     limit: u64,
     over: u64,
     sum: Sum,
+    /// The part of the pool's branch.
+    branch: u64,
 }
 
 /// The lack of room for a share.
@@ -69,17 +71,20 @@ impl Accounts {
             // A sum of charged bytes does not overflow; a sum with a request's bytes may.
             let charged = u128::from(counted.charged) + u128::from(beside.charged);
             let over = charged.saturating_sub(bounds.limit.into());
-            counted = bounds.counted(sum);
-            Room { limit: bounds.limit, over: u64::try_from(over).unwrap_or(u64::MAX), sum }
+            let branch = mem::replace(&mut counted, bounds.counted(sum)).charged;
+            Room { limit: bounds.limit, over: u64::try_from(over).unwrap_or(u64::MAX), sum, branch }
         })
     }
 
-    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much.
+    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much. A node that counts nothing
+    /// more for them, because they are within a share, refuses them nothing, even if others exceed its limit.
     #[inline(always)]
     fn rooms_with(&self, class: u64) -> Option<impl Iterator<Item = Room>> {
         let own = self.own();
-        let charged = own.charged.checked_add(class)?;
-        Some(self.rooms(Sum { charged, ..own }))
+        let with = Sum { charged: own.charged.checked_add(class)?, ..own };
+        let rooms = self.rooms(with).zip(self.rooms(own));
+        let grows = |room: &Room, before: Room| u64::from(room.branch > before.branch);
+        Some(rooms.map(move |(room, before)| Room { over: room.over * grows(&room, before), ..room }))
     }
 
     /// Whether a miss of `class` bytes has to release or await nothing.
@@ -194,7 +199,7 @@ impl Accounts {
     /// what they can, and the height of its node above the pool's.
     pub(crate) fn without_room_for(&self, bytes: u64) -> Option<(usize, u64)> {
         let mut rooms = self.rooms(Sum { charged: bytes, ..Sum::default() }).enumerate();
-        rooms.find_map(|(height, Room { limit, over, sum })| {
+        rooms.find_map(|(height, Room { limit, over, sum, .. })| {
             (over > sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing))
                 .then_some((height, limit))
         })
@@ -240,7 +245,7 @@ impl Accounts {
     pub(crate) fn set_share(&mut self, share: u64) -> Result<(), NoShare> {
         let before = mem::replace(&mut self.share, share);
         let lacking = self.rooms(self.own()).enumerate().skip(1).find(|(_, room)| room.over > 0);
-        let Some((height, Room { limit, over, sum })) = lacking.filter(|_| share > before) else {
+        let Some((height, Room { limit, over, sum, .. })) = lacking.filter(|_| share > before) else {
             self.changes += 1;
             return Ok(());
         };

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::environment::UNLIMITED;
+use crate::heap::ledger::tree::Bounds;
 
 fn accounts(limit: u64, soft: u64) -> Accounts {
     let caps = Caps {
@@ -29,6 +30,20 @@ fn a_miss_takes_the_place_of_what_it_evicts() {
     accounts.cancel(70);
     assert_eq!(accounts.now, Bytes::default());
     assert_eq!(accounts.peak.held, 60, "what the device did not give was not held");
+}
+
+/// As when a pool wakes while another one's bytes are reserved.
+#[test]
+fn a_limit_that_others_exceed_refuses_nothing_within_a_share() {
+    let mut accounts = accounts(UNLIMITED, UNLIMITED);
+    accounts.share = 50;
+    let bounds = Bounds { limit: 100, share: 0, is_private: false };
+    accounts.above.push(Level { bounds, beside: Sum { charged: 80, ..Sum::default() } });
+    accounts.taken(20, 20);
+    assert!(accounts.admits_at_once(30) && !accounts.is_over_limit_with(30));
+    assert_eq!((accounts.lacking(30), accounts.admission(31)), (None, Admission::Full));
+    accounts.above[0].beside.charged = u64::MAX;
+    assert_eq!((accounts.admits_at_once(30), accounts.admission(31)), (true, Admission::Full));
 }
 
 #[test]
