@@ -14,9 +14,6 @@ use vrampool_backend::{Amount, Backend, Physical};
 /// few fit in a granule that much of the part would stay free, and a program that repeats itself would map more of it.
 const SMALL: u64 = 4;
 
-/// Stitched bytes that a byte of new memory is worth.
-const WORTH: u64 = 64;
-
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
 pub(crate) const MOST_ADDRESSES: u64 = 4 << 40;
 
@@ -56,8 +53,6 @@ pub(crate) struct Backing<B: Backend> {
     pub(crate) stitched: Vec<Stitched<B>>,
     /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
     pub(crate) partly_unmapped: Vec<(Stitched<B>, Vec<StitchedPart>)>,
-    /// Bytes of all ranges stitched so far, less [`WORTH`] for each byte mapped since; 0 after memory was released.
-    pub(super) stitched_bytes: u64,
     /// Weight of the whole stitched ranges.
     pub(super) in_ranges: Weight,
     /// Retiring ranges, oldest batch first, and their weight.
@@ -100,7 +95,6 @@ impl<B: Backend> Backing<B> {
             ends: Vec::new(),
             stitched: Vec::new(),
             partly_unmapped: Vec::new(),
-            stitched_bytes: 0,
             in_ranges: Weight::default(),
             retiring: VecDeque::new(),
             retiring_weight: Weight::default(),
@@ -139,7 +133,6 @@ impl<B: Backend> Backing<B> {
 
     pub(crate) fn add(&mut self, extent: Extent, physical: Physical) {
         self.mapped += extent.bytes;
-        self.stitched_bytes = self.stitched_bytes.saturating_sub(extent.bytes.saturating_mul(WORTH));
         self.mapped_peak = self.mapped_peak.max(self.mapped);
         let place = self.extents.partition_point(|other| other.start < extent.start);
         self.extents.insert(place, extent);
@@ -164,7 +157,6 @@ impl<B: Backend> Backing<B> {
         self.parts_of.retain(|_| of_parts.next() != Some(&true));
         let removed: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
         self.mapped -= removed.iter().map(Physical::len).sum::<u64>();
-        self.stitched_bytes = 0;
         self.search.forget();
         removed
     }

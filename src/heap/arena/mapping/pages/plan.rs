@@ -12,13 +12,6 @@ const STITCHED_FROM: u64 = 1;
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 6;
 
-/// As [`SLACK`], for a program that goes on stitching.
-const MOST_SLACK: u32 = 3;
-
-/// Bytes stitched without growth, in multiples of the mapped bytes, from which on a program goes on stitching: its
-/// requests differ from pass to pass, or its streams complete in another order, so that no set of ranges is enough.
-const GOES_ON: u64 = 6;
-
 /// Largest piece as a share of the mapped bytes, as a power of two, up to [`LARGE_PIECE`]. Each piece costs driver
 /// calls, again in each range that is stitched of it; larger pieces cost more memory than they save calls.
 const PIECE: u32 = 4;
@@ -128,9 +121,7 @@ impl<B: Backend> Backing<B> {
 
     /// Whether mapped bytes stay close to `needed` bytes after adding `added`.
     pub(crate) fn is_tight(&self, needed: u64, added: u64) -> bool {
-        let goes_on = self.stitched_bytes > self.mapped.saturating_mul(GOES_ON);
-        let slack = needed >> if goes_on { MOST_SLACK } else { SLACK };
-        self.mapped.saturating_add(added) <= needed.saturating_add(slack)
+        self.mapped.saturating_add(added) <= needed + (needed >> SLACK)
     }
 
     /// Whether a request of `bytes` gets new memory instead of waiting for another stream. `needed` is the peak

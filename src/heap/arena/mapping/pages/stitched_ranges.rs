@@ -132,9 +132,7 @@ impl<B: Backend> Backing<B> {
 
     pub(crate) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let age = self.next_age();
-        let weight = Weight::of(&pieces);
-        self.in_ranges = self.in_ranges.plus(weight);
-        self.stitched_bytes = self.stitched_bytes.saturating_add(weight.bytes);
+        self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
         note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
         let serves_any = self.serves_any(&pieces);
         let mut range = Stitched { serves_any, ..Stitched::new(age, memory, pieces) };
