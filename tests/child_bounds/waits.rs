@@ -1,6 +1,8 @@
 //! Requests that wait, and other pools of the tree.
 
 use crate::{KIB, device_and_stream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -138,4 +140,37 @@ fn memory_that_falls_asleep_makes_room_for_a_request_that_waits() {
     pool.trim().expect("no fault");
     assert_eq!(arena.attach().expect("room").expect("detached").commit(), 20 * MIB);
     assert!(other.allocate(20 * MIB, &stream).is_err() && block.on(&stream).is_ok());
+}
+
+#[test]
+fn a_request_waits_for_memory_of_the_child_that_is_being_released() {
+    let (device, stream) = device_and_stream();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let child = pool.child("tenant").build().expect("a pool");
+    child.set_limit(64 * KIB).expect("no share");
+    drop(child.allocate(64 * KIB, &stream).expect("memory"));
+    let (is_releasing, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (releasing, over) = (Arc::clone(&is_releasing), Arc::clone(&is_over));
+    device.before_drop(move || {
+        releasing.store(true, SeqCst);
+        // Long enough for a request that does not wait.
+        for _ in 0..10_000 {
+            if over.load(SeqCst) {
+                break;
+            }
+            thread::yield_now();
+        }
+    });
+    let buffers = thread::scope(|scope| {
+        let first = scope.spawn(|| child.allocate(16 * KIB, &stream));
+        while !is_releasing.load(SeqCst) {
+            thread::yield_now();
+        }
+        let second = child.allocate(16 * KIB, &stream);
+        is_over.store(true, SeqCst);
+        [first.join().expect("no panic"), second]
+    });
+    device.forget_hook();
+    assert!(buffers.iter().all(Result::is_ok), "{buffers:?}");
+    assert!(device.peak() <= 64 * KIB, "{}", device.peak());
 }

@@ -144,14 +144,15 @@ impl Accounts {
         class: u64,
         others: impl Iterator<Item = Waiting> + Clone,
     ) -> Option<(usize, u64)> {
-        others.clone().next()?;
+        let first = others.clone().map(|other| other.height).min()?;
         let mut before = self.charged().saturating_sub(self.now.cached);
         let mut after = before.saturating_add(class);
         self.levels().enumerate().find_map(|(height, Level { bounds, beside })| {
             let reserved = others.clone().filter(|other| other.height == height).map(|other| other.bytes);
             let beside = reserved.fold(beside.in_use(), u64::saturating_add);
             (before, after) = (before.saturating_add(beside), after.saturating_add(beside));
-            if after > before && after > bounds.limit {
+            // Below that, memory in transit may still return.
+            if height >= first && after > before && after > bounds.limit {
                 return Some((height, bounds.limit));
             }
             (before, after) = (before.max(bounds.share), after.max(bounds.share));

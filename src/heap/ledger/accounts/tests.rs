@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::environment::UNLIMITED;
-use crate::heap::ledger::tree::Bounds;
+use crate::heap::ledger::tree::{Bounds, Waiting};
 
 fn accounts(limit: u64, soft: u64) -> Accounts {
     let caps = Caps {
@@ -44,6 +44,20 @@ fn a_limit_that_others_exceed_refuses_nothing_within_a_share() {
     assert_eq!((accounts.lacking(30), accounts.admission(31)), (None, Admission::Full));
     accounts.above[0].beside.charged = u64::MAX;
     assert_eq!((accounts.admits_at_once(30), accounts.admission(31)), (true, Admission::Full));
+}
+
+/// Its own memory in transit returns to it, not to a request of another pool.
+#[test]
+fn what_others_wait_for_refuses_nothing_within_a_share() {
+    let mut accounts = accounts(100, UNLIMITED);
+    accounts.share = 100;
+    let bounds = Bounds { limit: 1000, share: 0, is_private: false };
+    accounts.above.push(Level { bounds, beside: Sum::default() });
+    accounts.taken(80, 80);
+    accounts.freeing = 60;
+    let waits = |height| [Waiting { number: 1, height, bytes: 950 }].into_iter();
+    assert_eq!((accounts.admission(40), accounts.reserved_at(40, waits(1))), (Admission::Wait, None));
+    assert_eq!(accounts.reserved_at(40, waits(0)), Some((0, 100)));
 }
 
 #[test]
