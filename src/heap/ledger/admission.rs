@@ -137,22 +137,22 @@ impl Accounts {
     }
 
     /// Returns the first limit that `class` bytes exceed only because of the needs of earlier requests of `others`, and
-    /// the height of its node above the pool's. Idle memory of the pool serves its requests without more of any limit
-    /// above that.
+    /// the height of its node above the pool's. Memory of the pool that is idle or in transit serves its requests without
+    /// more of any limit above that.
     pub(crate) fn reserved_at(
         &self,
         class: u64,
         others: impl Iterator<Item = Waiting> + Clone,
     ) -> Option<(usize, u64)> {
-        let first = others.clone().map(|other| other.height).min()?;
-        let mut before = self.charged().saturating_sub(self.now.cached);
+        others.clone().next()?;
+        // Its own memory in transit returns to it.
+        let mut before = self.charged().saturating_sub(self.now.cached.saturating_add(self.freeing));
         let mut after = before.saturating_add(class);
         self.levels().enumerate().find_map(|(height, Level { bounds, beside })| {
             let reserved = others.clone().filter(|other| other.height == height).map(|other| other.bytes);
             let beside = reserved.fold(beside.in_use(), u64::saturating_add);
             (before, after) = (before.saturating_add(beside), after.saturating_add(beside));
-            // Below that, memory in transit may still return.
-            if height >= first && after > before && after > bounds.limit {
+            if after > before && after > bounds.limit {
                 return Some((height, bounds.limit));
             }
             (before, after) = (before.max(bounds.share), after.max(bounds.share));
@@ -169,7 +169,7 @@ impl Accounts {
         before: u64,
         others: impl Iterator<Item = Waiting> + Clone,
     ) -> (usize, u64) {
-        let rooms = |more| self.rooms(self.own().plus(Sum { charged: more, ..Sum::default() })).enumerate();
+        let rooms = |more| self.rooms_with(more).into_iter().flatten().enumerate();
         let of = |(height, room): (usize, Room)| (height, room.limit);
         let exceeded = |more| rooms(more).find(|(_, room)| room.over > room.sum.idle).map(of);
         let refusing = exceeded(class).or_else(|| exceeded(class.saturating_add(before)));

@@ -10,7 +10,7 @@ use vrampool::{Backend, Error, Pool};
 
 type Calls<B> = fn(&B) -> Result<(), Error>;
 
-/// What compiles them.
+/// The instances are compiled because they are named here. They are not called.
 pub static POOLS: (Calls<HostDevice>, Calls<AuditDevice<HostDevice>>, Calls<AnyDevice>) =
     (calls, calls, calls);
 

@@ -1,8 +1,8 @@
 //! Helpers that the tests of several crates share.
 //!
 //! They use the backend contract and the host backend only, so a backend's tests build without the pool, and
-//! no helper enables a feature of the library. With the feature `pool`, which builds of the whole workspace have,
-//! `instances` compiles the pools that test programs share.
+//! no helper enables a feature of the library, except with the feature `pool`, which only builds of the whole workspace
+//! have: `instances` compiles the pools that test programs share.
 //!
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`assert_causes_once`] checks the text of an error and of its causes.
