@@ -55,7 +55,7 @@ pub(crate) const BACKEND: [Variable; 1] = [Variable { name: "VRAMPOOL_BACKEND", 
 const PREFIX: &str = "VRAMPOOL_";
 
 /// Variables that others read: extensions, the Python package and its builds, the simulated driver, tests, checks.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     "VRAMPOOL_PINNED_STAGING",
     "VRAMPOOL_PINNED_STAGING_MB",
     "VRAMPOOL_VLLM",
@@ -74,6 +74,7 @@ const OTHERS: [&str; 18] = [
     "VRAMPOOL_CI_BROWSER",
     "VRAMPOOL_TEST_BACKENDS",
     "VRAMPOOL_TEST_OPERATIONS",
+    "VRAMPOOL_TEST_REQUESTS",
 ];
 
 /// The process's environment. The first call warns of variables with a name that nothing reads.

@@ -1,6 +1,6 @@
-//! Threads in a tree of pools, over every source and with every rule of classes. Limits, shares and caps change, requests
-//! wait, driver calls fail, a pool sleeps, pools are closed and dropped, streams are captured, and the process forks. After each
-//! round all sums are exact.
+//! Threads in a tree of pools, over every source and with every rule of classes. Limits, shares and caps change,
+//! requests wait, driver calls fail, a pool sleeps, pools are closed and dropped, streams are captured, and the process
+//! forks. After each round all sums are exact.
 
 use crate::{Device, KIB};
 use fastrand::Rng;
@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
+use vrampool::arena::ArenaError;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, BackendError, Buffer, Error, Pool, PoolStats, SizeClasses, SizeTable, Source};
 use vrampool_test_support::{AuditDevice, has_virtual_memory};
@@ -61,7 +62,9 @@ struct Scene {
     handed_over: Mutex<Vec<(usize, Buffer<Device>)>>,
     magazine_bytes: u64,
     has_capture: bool,
-    has_fault: bool,
+    /// The most requests that faults may refuse in a round, and those that were refused to tenants.
+    faults: u64,
+    refused: AtomicU64,
     is_ending: bool,
     max_cached: AtomicU64,
 }
@@ -93,7 +96,8 @@ impl Scene {
             handed_over: Mutex::default(),
             magazine_bytes,
             has_capture: false,
-            has_fault: false,
+            faults: 0,
+            refused: AtomicU64::new(0),
             is_ending: false,
             max_cached: AtomicU64::new(u64::MAX),
         }
@@ -104,12 +108,12 @@ impl Scene {
     }
 
     /// Whether a refusal has one of the reasons that the round has.
-    fn check(&self, error: &Error, worker: &Worker) {
+    fn check(&self, error: &Error, at: usize) {
         let is_known = match error {
-            Error::Closed => self.is_ending || !worker.own.is_empty(),
+            Error::Closed => self.is_ending || at == POOLS,
             Error::Capture { .. } => self.has_capture,
-            Error::Asleep { .. } => self.source() == Source::Virtual,
-            error => self.has_fault || error.is_out_of_memory(),
+            Error::Asleep { .. } => self.source() == Source::Virtual && [SLEEPER, POOLS].contains(&at),
+            error => self.faults > 0 || error.is_out_of_memory(),
         };
         assert!(is_known, "{error}");
     }
@@ -119,9 +123,7 @@ impl Scene {
         let (tenant, random) = (&self.pools[TENANT], &mut worker.random);
         let bytes = random.u64(1..=16) * PAGE;
         let class = tenant.class_of(bytes).expect("a class");
-        // Magazines of threads that make no call are waited for no longer than a moment.
-        let most = if self.magazine_bytes > 0 { MOST / 2 } else { MOST };
-        while worker.mine.iter().map(|(_, buffer)| buffer.capacity()).sum::<u64>() + class > most {
+        while worker.mine.iter().map(|(_, buffer)| buffer.capacity()).sum::<u64>() + class > MOST {
             drop(worker.mine.swap_remove(random.usize(..worker.mine.len())));
         }
         match tenant.allocate(bytes, &worker.stream) {
@@ -132,10 +134,10 @@ impl Scene {
                     // Captured streams have the rest of the arena.
                     Error::Capture { .. } => self.source() == Source::Arena && self.has_capture,
                     // No space in one piece.
-                    error => error.arena().is_some(),
+                    error => matches!(error.arena(), Some(ArenaError::NoSpace { .. })),
                 };
                 assert!(
-                    is_excused || self.has_fault,
+                    is_excused || self.refused.fetch_add(1, SeqCst) < self.faults,
                     "within its share, {} {}, magazines {}: {error}\n{:?}\n{:?}",
                     self.source(),
                     tenant.size_classes(),
@@ -170,13 +172,13 @@ impl Scene {
                 match got {
                     Ok(mut buffer) => {
                         // What the next user of the memory waits for.
-                        if random.bool() && !self.has_fault && !worker.is_captured {
+                        if random.bool() && self.faults == 0 && !worker.is_captured {
                             let filled = buffer.fill(1, &worker.stream);
-                            filled.unwrap_or_else(|error| self.check(&error, worker));
+                            filled.unwrap_or_else(|error| self.check(&error, index));
                         }
                         worker.mine.push((index, buffer));
                     }
-                    Err(error) => self.check(&error, worker),
+                    Err(error) => self.check(&error, index),
                 }
             }
             29..48 if !worker.mine.is_empty() => drop(worker.mine.swap_remove(which % worker.mine.len())),
@@ -301,7 +303,8 @@ impl Scene {
 }
 
 impl Scene {
-    /// With no block live, the root gets exactly what its limit leaves beside shares and private memory.
+    /// With no block live, the pools with shares get exactly them, and the root what its limit leaves beside them and
+    /// private memory.
     fn check_rest(&self, workers: &mut [Worker]) {
         for worker in &mut *workers {
             (worker.mine, worker.own) = Default::default();
@@ -323,10 +326,15 @@ impl Scene {
         });
         root.set_limit(LIMITS[0]).expect("it has the shares");
         let (class, stream) = (root.class_of(4 * PAGE).expect("a class"), &workers[0].stream);
+        let (tenant, below) = (&self.pools[TENANT], &self.pools[BELOW]);
+        below.set_limit(OTHER[0]).expect("it is the share");
         let rest = LIMITS[0] - SHARE - OTHER[0] - private;
-        let all: Vec<_> = (0..rest / class).map(|_| root.allocate(4 * PAGE, stream)).collect();
-        assert!(all.iter().all(Result::is_ok), "{rest}: {all:?}");
-        assert!(root.allocate(4 * PAGE, stream).is_err(), "{rest}");
+        let mut all = Vec::new();
+        for (pool, bytes) in [(tenant, SHARE), (below, OTHER[0]), (root, rest)] {
+            let whole = (0..bytes / class).map(|_| pool.allocate(4 * PAGE, stream).expect("it has room"));
+            all.extend(whole);
+            assert!(pool.allocate(4 * PAGE, stream).is_err(), "{bytes}");
+        }
         drop(all);
         root.trim().expect("a trim");
     }
@@ -359,12 +367,12 @@ fn run(scene: &mut Scene, mut random: Rng) {
             scene.check_rest(&mut workers);
         }
         let call = CALLS[random.usize(..CALLS.len())];
-        scene.has_fault = random.u8(..4) == 0;
-        if scene.has_fault {
-            match random.bool() {
-                true => scene.device.inner().faults().fail_nth(call, random.u64(..20)),
-                false => scene.device.inner().faults().fail_all(call, BackendError::out_of_memory(1, None)),
-            }
+        scene.faults = [0, 0, 0, 0, 0, 0, 1, u64::MAX][random.usize(..8)];
+        *scene.refused.get_mut() = 0;
+        match scene.faults {
+            0 => {}
+            1 => scene.device.inner().faults().fail_nth(call, random.u64(..20)),
+            _ => scene.device.inner().faults().fail_all(call, BackendError::out_of_memory(1, None)),
         }
         scene.has_capture = random.u8(..3) == 0;
         for worker in workers.iter_mut().filter(|worker| !worker.is_tenant && scene.has_capture) {

@@ -17,8 +17,8 @@ struct Room {
     limit: u64,
     over: u64,
     sum: Sum,
-    /// The part of the pool's branch.
-    branch: u64,
+    /// Whether more counts in the node than before.
+    grows: bool,
 }
 
 /// The lack of room for a share.
@@ -62,29 +62,29 @@ impl Accounts {
         [pool].into_iter().chain(self.above.iter().copied())
     }
 
-    /// The nodes from the pool's to the root, as if the pool's own part were another one.
+    /// The nodes from the pool's to the root, as if the pool's own part of `before` bytes became another one.
     #[inline(always)]
-    fn rooms(&self, own: Sum) -> impl Iterator<Item = Room> {
+    fn rooms(&self, mut before: u64, own: Sum) -> impl Iterator<Item = Room> {
         let mut counted = own;
         self.levels().map(move |Level { bounds, beside }| {
             let sum = counted.plus(beside);
             // A sum of charged bytes does not overflow; a sum with a request's bytes may.
             let charged = u128::from(counted.charged) + u128::from(beside.charged);
             let over = charged.saturating_sub(bounds.limit.into());
-            let branch = mem::replace(&mut counted, bounds.counted(sum)).charged;
-            Room { limit: bounds.limit, over: u64::try_from(over).unwrap_or(u64::MAX), sum, branch }
+            let grows = counted.charged > before;
+            before = before.saturating_add(beside.charged).max(bounds.share);
+            counted = bounds.counted(sum);
+            Room { limit: bounds.limit, over: u64::try_from(over).unwrap_or(u64::MAX), sum, grows }
         })
     }
 
-    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much. A node that counts nothing
-    /// more for them, because they are within a share, refuses them nothing, even if others exceed its limit.
+    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much. A node that counts no more
+    /// than before, because they are within a share, refuses them nothing, even if others exceed its limit.
     #[inline(always)]
     fn rooms_with(&self, class: u64) -> Option<impl Iterator<Item = Room>> {
         let own = self.own();
-        let with = Sum { charged: own.charged.checked_add(class)?, ..own };
-        let rooms = self.rooms(with).zip(self.rooms(own));
-        let grows = |room: &Room, before: Room| u64::from(room.branch > before.branch);
-        Some(rooms.map(move |(room, before)| Room { over: room.over * grows(&room, before), ..room }))
+        let rooms = self.rooms(own.charged, Sum { charged: own.charged.checked_add(class)?, ..own });
+        Some(rooms.map(|room| Room { over: if room.grows { room.over } else { 0 }, ..room }))
     }
 
     /// Whether a miss of `class` bytes has to release or await nothing.
@@ -137,8 +137,8 @@ impl Accounts {
     }
 
     /// Returns the first limit that `class` bytes exceed only because of the needs of earlier requests of `others`, and
-    /// the height of its node above the pool's. Memory of the pool that is idle or in transit serves its requests without
-    /// more of any limit above that.
+    /// the height of its node above the pool's. Memory of the pool that is idle or in transit serves its requests
+    /// without more of any limit above that.
     pub(crate) fn reserved_at(
         &self,
         class: u64,
@@ -193,15 +193,15 @@ impl Accounts {
     /// fit within the limit beside it.
     pub(crate) fn allows(&self, excess: u64) -> bool {
         let expected = Sum { charged: self.expected.saturating_add(excess), ..Sum::default() };
-        excess == 0 || self.rooms(expected).all(|room| room.over == 0)
+        excess == 0 || self.rooms(0, expected).all(|room| room.over == 0)
     }
 
-    /// Returns the first limit that has no room for `bytes` in place of all memory of the pool, once others have released
-    /// what they can, and the height of its node above the pool's.
+    /// Returns the first limit that has no room for `bytes` in place of all memory of the pool, once others have
+    /// released what they can, and the height of its node above the pool's.
     pub(crate) fn without_room_for(&self, bytes: u64) -> Option<(usize, u64)> {
-        let mut rooms = self.rooms(Sum { charged: bytes, ..Sum::default() }).enumerate();
-        rooms.find_map(|(height, Room { limit, over, sum, .. })| {
-            (over > sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing))
+        let mut rooms = self.rooms(0, Sum { charged: bytes, ..Sum::default() }).enumerate();
+        rooms.find_map(|(height, Room { limit, over, sum, grows })| {
+            (grows && over > sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing))
                 .then_some((height, limit))
         })
     }
@@ -209,7 +209,7 @@ impl Accounts {
     /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others_idle);
-        let rooms = self.rooms(self.own()).zip(self.rests());
+        let rooms = self.rooms(0, self.own()).zip(self.rests());
         let leasable = |(Room { limit, sum, .. }, rest): (Room, u64)| {
             (limit / MAGAZINES_OF_LIMIT).min(rest / MAGAZINES_OF_REST).saturating_sub(sum.leased)
         };
@@ -221,7 +221,7 @@ impl Accounts {
     fn rests(&self) -> impl Iterator<Item = u64> {
         let live = Sum { charged: positive(self.live), ..Sum::default() };
         let taken = |sum: Sum| sum.charged.saturating_sub(sum.idle + sum.leased);
-        self.rooms(live).map(move |room| room.limit.saturating_sub(taken(room.sum)))
+        self.rooms(0, live).map(move |room| room.limit.saturating_sub(taken(room.sum)))
     }
 
     /// Whether magazines have much more than they would get now, because live memory grew.
@@ -245,7 +245,7 @@ impl Accounts {
     /// The first node above that has no room for a larger share; the share is then unchanged.
     pub(crate) fn set_share(&mut self, share: u64) -> Result<(), NoShare> {
         let before = mem::replace(&mut self.share, share);
-        let lacking = self.rooms(self.own()).enumerate().skip(1).find(|(_, room)| room.over > 0);
+        let lacking = self.rooms(0, self.own()).enumerate().skip(1).find(|(_, room)| room.over > 0);
         let Some((height, Room { limit, over, sum, .. })) = lacking.filter(|_| share > before) else {
             self.changes += 1;
             return Ok(());

@@ -42,6 +42,7 @@ fn a_limit_that_others_exceed_refuses_nothing_within_a_share() {
     accounts.taken(20, 20);
     assert!(accounts.admits_at_once(30) && !accounts.is_over_limit_with(30));
     assert_eq!((accounts.lacking(30), accounts.admission(31)), (None, Admission::Full));
+    assert_eq!((accounts.without_room_for(50), accounts.without_room_for(51)), (None, Some((1, 100))));
     accounts.caps.limit = 60;
     assert_eq!(accounts.refusing(30, 20, [].into_iter()), (0, 60), "an earlier request waits for 20");
     accounts.above[0].beside.charged = u64::MAX;
