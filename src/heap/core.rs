@@ -293,6 +293,8 @@ pub(crate) struct Block {
 /// Operations of a block's [part](crate::heap::block::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool;
+    /// Whether its buffer of an arena has no block.
+    fn is_emptied(&self) -> bool;
     /// Returns the waits between streams.
     fn release_memory(&mut self) -> u64;
     fn address(&self) -> Option<(u64, bool)>;

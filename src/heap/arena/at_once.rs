@@ -192,7 +192,7 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     #[inline]
-    fn becomes_empty(&mut self) {
+    pub(super) fn becomes_empty(&mut self) {
         if self.holds.get().is_some() {
             self.holds = OnceLock::new();
         }

@@ -348,17 +348,15 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 }
 
-impl<B: Backend> Drop for ArenaBuffer<B> {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // Neither is ever dropped in a forked child.
-            std::mem::forget((self.range.take(), Arc::clone(&self.arena)));
-            return;
-        }
-        let lock = self.arena.state.shared();
-        if self.is_emptied || self.empty(&mut lock.depot.lock().backend_state) {
-            // The range is dropped before the arena.
-            self.range = None;
+impl<B: Backend> ArenaBuffer<B> {
+    pub(crate) fn is_emptied(&self) -> bool {
+        self.is_emptied
+    }
+
+    /// Frees the block, also where that takes more than [bookkeeping](Self::empty). Afterwards the buffer can only be
+    /// [refilled](Self::refill).
+    pub(crate) fn free(&mut self) {
+        if self.is_emptied || fork::is_forked() {
             return;
         }
         let mut locked = self.arena.lock_unmoved(self.block);
@@ -369,6 +367,8 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let range = state.range.keep_handle(self.range.take());
         self.arena.note_markers(state.uses.are_any_unasked());
         drop(locked);
+        self.stitched_at = None;
+        self.becomes_empty();
         if let Some(to_record) = &freed.to_record {
             self.arena.freed(to_record);
         }
@@ -376,6 +376,22 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         if let Some((on_free, extents)) = report {
             on_free.call(&extents);
         }
+    }
+}
+
+impl<B: Backend> Drop for ArenaBuffer<B> {
+    fn drop(&mut self) {
+        if fork::is_forked() {
+            // Neither is ever dropped in a forked child.
+            std::mem::forget((self.range.take(), Arc::clone(&self.arena)));
+            return;
+        }
+        let lock = self.arena.state.shared();
+        if !self.is_emptied && !self.empty(&mut lock.depot.lock().backend_state) {
+            self.free();
+        }
+        // Before the arena.
+        self.range = None;
     }
 }
 

@@ -43,8 +43,14 @@ impl<B: Backend> Drop for BackendPart<B> {
 }
 
 impl<B: Backend> ErasedPart for BackendPart<B> {
-    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers. A buffer of an arena stays, for the
+    /// next block.
     fn release_memory(&mut self) -> u64 {
+        if let SourceMemory::Arena(buffer) = &mut self.extent {
+            buffer.free();
+            self.uses.forget_readers();
+            return 0;
+        }
         let extent = mem::replace(&mut self.extent, SourceMemory::Released);
         let SourceMemory::Driver(memory, device, _grant) = extent else {
             drop(extent);
@@ -75,6 +81,10 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
             SourceMemory::Arena(buffer) => buffer.empty(backend_state),
             SourceMemory::Direct(..) | SourceMemory::Driver(..) | SourceMemory::Released => false,
         }
+    }
+
+    fn is_emptied(&self) -> bool {
+        matches!(&self.extent, SourceMemory::Arena(buffer) if buffer.is_emptied())
     }
 
     fn address(&self) -> Option<(u64, bool)> {

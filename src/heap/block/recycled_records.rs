@@ -2,7 +2,8 @@
 //!
 //! An arena miss, and the return of a block to the arena, need only bookkeeping while no stream has to wait. The depot
 //! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts
-//! change after the arena has succeeded. Otherwise, and the first time, the general path is taken.
+//! change after the arena has succeeded. Otherwise, and the first time, the general path is taken, which leaves a record as
+//! well.
 //!
 //! A pool without an arena recycles records whose memory the driver has back, for its next misses.
 
@@ -88,24 +89,24 @@ impl Depot {
         None
     }
 
-    /// Keeps a record without memory, in a pool without an arena. Returns it otherwise, or if there are too many.
+    /// Keeps a record whose memory was released. Returns it if no later miss takes it, or if there are too many.
     #[inline]
     pub(crate) fn keep_record(&mut self, record: Box<Block>) -> Option<Box<Block>> {
-        let has_arena = matches!(self.backend_state, BackendState::Arena(_));
-        if has_arena || self.keeps_nothing() || !self.has_room_for_records() {
+        let serves = match self.backend_state {
+            BackendState::Arena(_) => record.part.is_emptied(),
+            BackendState::Order { .. } => !self.keeps_nothing(),
+        };
+        if !serves || !self.has_room_for_records() {
             return Some(record);
         }
         self.records.push(record);
         None
     }
 
-    /// Takes a record for memory of the driver.
+    /// Takes a record for new memory.
     #[inline]
     pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
-        match self.backend_state {
-            BackendState::Order { .. } => self.records.pop(),
-            BackendState::Arena(_) => None,
-        }
+        self.records.pop()
     }
 
     /// Takes all records for memory of the driver, which have handles of streams. To be dropped without the lock.

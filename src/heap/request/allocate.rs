@@ -439,6 +439,23 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
+    fn a_free_with_a_marker_leaves_its_record() {
+        let device = HostDevice::builder().memory_limit(1 << 30).build();
+        let [one, two] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let builder = Pool::builder(&device).source(Source::Virtual).max_cached_bytes(0);
+        let pool = builder.magazine_bytes(0).build().expect("a pool");
+        let records = || pool.handle.core.depot().records.len();
+        for _ in 0..3 {
+            let shared = pool.allocate(8 << 20, &one).expect("memory");
+            assert_eq!(records(), 0);
+            shared.record_stream(&two).expect("a stream of the device");
+            drop(shared);
+            assert_eq!((records(), pool.arena().expect("it is virtual").used()), (1, 0));
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
     fn a_stitched_block_leaves_its_record_for_the_next_one() {
         const PAGE: u64 = 64 << 10;
         let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();

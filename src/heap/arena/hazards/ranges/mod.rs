@@ -8,6 +8,7 @@ use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::{AwaitedUsers, Streams, Uses, add, await_also};
 pub(crate) use parts::Part;
 use parts::Parts;
+use smallvec::SmallVec;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
@@ -158,9 +159,8 @@ impl<S: Stream> UseMap<S> {
     fn note_each_reused(&mut self, range: &Range<u64>) {
         let Self { parts, ticks, .. } = self;
         for part in parts.overlapping(range) {
-            let user = part.uses.ids()[0];
             ticks.reused(
-                user,
+                part.user(),
                 FreedIn::Arena,
                 part.tick,
                 part.end.min(range.end) - part.start.max(range.start),
@@ -184,22 +184,25 @@ impl<S: Stream> UseMap<S> {
         if range.is_empty() {
             return dropped;
         }
-        let (ids, tick) = (uses.ids(), self.ticks.now());
+        let tick = self.ticks.now();
+        let new = Part::new(range, uses, tick);
+        let only = new.only;
+        let ids = if only.is_none() { new.uses.ids() } else { SmallVec::new() };
         let collect = |uses: Uses<S>| {
             // The new streams' handles are not the last ones.
             uses.each(|user| {
-                if !ids.contains(&user.id()) {
+                if only != Some(user.id()) && !ids.contains(&user.id()) {
                     add(&mut dropped, user);
                 }
             });
         };
-        let Range { start, end } = self.parts.put(Part::new(range, uses, tick), collect);
+        let Range { start, end } = self.parts.put(new, collect);
         for recent in &mut self.recent {
             if recent.start < end && start < recent.end {
                 *recent = RecentPart::default();
             }
         }
-        if let [stream] = &*ids {
+        if let Some(stream) = only {
             self.note_recent(RecentPart { start, end, stream: stream.get(), tick });
         }
         dropped

@@ -4,6 +4,7 @@
 //! tree. With many parts, a change moves only those of one chunk.
 
 use crate::streams::uses::Uses;
+use std::cell::Cell;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
@@ -17,19 +18,28 @@ pub(crate) struct Part<S> {
     pub(crate) end: u64,
     pub(super) uses: Uses<S>,
     /// The writer, if it is the only user: read without access to the stream.
-    only: Option<StreamId>,
+    pub(super) only: Option<StreamId>,
     /// The tick of the free.
     pub(super) tick: u64,
 }
 
-/// The chunks, of which none is empty.
 #[derive(Debug)]
-pub(super) struct Parts<S>(Vec<Vec<Part<S>>>);
+pub(super) struct Parts<S> {
+    /// None is empty.
+    chunks: Vec<Vec<Part<S>>>,
+    /// The [place](Self::place) that was found last: a request, and a free, look for one several times.
+    last: Cell<(usize, usize)>,
+}
 
 impl<S: Stream> Part<S> {
     pub(super) fn new(range: Range<u64>, uses: Uses<S>, tick: u64) -> Self {
         let only = uses.only_user().map(Stream::id);
         Self { start: range.start, end: range.end, uses, only, tick }
+    }
+
+    /// One of its users.
+    pub(super) fn user(&self) -> StreamId {
+        self.only.unwrap_or_else(|| self.uses.ids()[0])
     }
 
     /// Whether the stream is the only user.
@@ -74,33 +84,47 @@ impl<S: Stream> Part<S> {
 
 impl<S: Stream> Parts<S> {
     pub(super) fn new() -> Self {
-        Self(Vec::new())
+        Self { chunks: Vec::new(), last: Cell::default() }
     }
 
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Part<S>> {
-        self.0.iter().flatten()
+        self.chunks.iter().flatten()
     }
 
     /// Returns the chunk and index of the last part that starts at or before `offset`.
     #[inline]
     fn place(&self, offset: u64) -> Option<(usize, usize)> {
+        let last @ (chunk, place) = self.last.get();
         let starts = |part: &Part<S>| part.start <= offset;
-        let chunk = self.0.partition_point(|parts| parts.first().is_some_and(starts)).checked_sub(1)?;
-        Some((chunk, self.0[chunk].partition_point(starts) - 1))
+        if let Some([part, others @ ..]) = self.chunks.get(chunk).and_then(|parts| parts.get(place..))
+            && starts(part)
+            && others.first().or_else(|| self.chunks.get(chunk + 1)?.first()).is_none_or(|next| !starts(next))
+        {
+            return Some(last);
+        }
+        self.search(offset)
+    }
+
+    #[inline(never)]
+    fn search(&self, offset: u64) -> Option<(usize, usize)> {
+        let starts = |part: &Part<S>| part.start <= offset;
+        let chunk = self.chunks.partition_point(|parts| parts.first().is_some_and(starts)).checked_sub(1)?;
+        self.last.set((chunk, self.chunks[chunk].partition_point(starts) - 1));
+        Some(self.last.get())
     }
 
     /// Returns the last part that starts at or before `offset`.
     #[inline]
     pub(super) fn at(&self, offset: u64) -> Option<&Part<S>> {
         let (chunk, place) = self.place(offset)?;
-        self.0[chunk].get(place)
+        self.chunks[chunk].get(place)
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
         let (chunk, place) = self.place(offset)?;
-        self.0[chunk].get_mut(place)
+        self.chunks[chunk].get_mut(place)
     }
 
     /// Returns the parts that overlap a range, by offset.
@@ -110,8 +134,8 @@ impl<S: Stream> Parts<S> {
         &Range { start, end }: &Range<u64>,
     ) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
         let (chunk, place) = self.place(start).unwrap_or_default();
-        let first = self.0.get(chunk).map_or(&[][..], |parts| &parts[place..]);
-        let others = self.0.get(chunk + 1..).unwrap_or_default();
+        let first = self.chunks.get(chunk).map_or(&[][..], |parts| &parts[place..]);
+        let others = self.chunks.get(chunk + 1..).unwrap_or_default();
         let until = move |part: &&Part<S>| start < end && part.start < end;
         first.iter().chain(others.iter().flatten()).take_while(until).filter(move |part| part.end > start)
     }
@@ -125,7 +149,7 @@ impl<S: Stream> Parts<S> {
         if self.is_at_edge(chunk, at, end) {
             return self.put_across(new, removed);
         }
-        let parts = &mut self.0[chunk];
+        let parts = &mut self.chunks[chunk];
         // The first part that it touches.
         let mut first = at - usize::from(at > 0 && parts[at].start == start);
         first += parts[first..].iter().take_while(|part| part.end < start).count();
@@ -167,8 +191,8 @@ impl<S: Stream> Parts<S> {
 
     /// Whether a part up to `end` may touch another chunk than the one where it starts, or there is no chunk.
     fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
-        let last = self.0.get(chunk).and_then(|parts| parts.last());
-        let next = self.0.get(chunk + 1).and_then(|parts| parts.first());
+        let last = self.chunks.get(chunk).and_then(|parts| parts.last());
+        let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());
         let is_next = |last: &Part<S>| last.end <= end && next.is_some_and(|next| next.start <= end);
         at == 0 && chunk > 0 || last.is_none_or(is_next)
     }
@@ -191,30 +215,30 @@ impl<S: Stream> Parts<S> {
     /// Removes the last part that starts at or before `offset`, if `is_such` holds for it.
     fn remove_if(&mut self, offset: u64, is_such: impl FnOnce(&Part<S>) -> bool) -> Option<Part<S>> {
         let (chunk, place) = self.place(offset)?;
-        let parts = &mut self.0[chunk];
+        let parts = &mut self.chunks[chunk];
         let part = is_such(&parts[place]).then(|| parts.remove(place));
         if parts.is_empty() {
-            self.0.remove(chunk);
+            self.chunks.remove(chunk);
         }
         part
     }
 
     /// Adds a part that overlaps no other.
     fn insert(&mut self, part: Part<S>) {
-        if self.0.is_empty() {
-            self.0.push(Vec::with_capacity(CHUNK + 1));
+        if self.chunks.is_empty() {
+            self.chunks.push(Vec::with_capacity(CHUNK + 1));
         }
         let (chunk, place) = self.place(part.start).map_or((0, 0), |(chunk, place)| (chunk, place + 1));
-        self.0[chunk].insert(place, part);
+        self.chunks[chunk].insert(place, part);
         self.split_if_full(chunk);
     }
 
     fn split_if_full(&mut self, chunk: usize) {
-        let parts = &mut self.0[chunk];
+        let parts = &mut self.chunks[chunk];
         if parts.len() > CHUNK {
             let mut back = Vec::with_capacity(CHUNK + 1);
             back.extend(parts.drain(CHUNK / 2..));
-            self.0.insert(chunk + 1, back);
+            self.chunks.insert(chunk + 1, back);
         }
     }
 
@@ -230,12 +254,12 @@ impl<S: Stream> Parts<S> {
             }
         }
         let mut chunk = self.place(range.start).map_or(0, |(chunk, _)| chunk);
-        while let Some(parts) = self.0.get_mut(chunk).filter(|parts| parts[0].start < range.end) {
+        while let Some(parts) = self.chunks.get_mut(chunk).filter(|parts| parts[0].start < range.end) {
             let first = parts.partition_point(|part| part.start < range.start);
             let behind = parts.partition_point(|part| part.start < range.end);
             parts.drain(first..behind).for_each(&mut removed);
             if parts.is_empty() {
-                self.0.remove(chunk);
+                self.chunks.remove(chunk);
             } else {
                 chunk += 1;
             }
