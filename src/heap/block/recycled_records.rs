@@ -109,13 +109,10 @@ impl Depot {
         self.records.pop()
     }
 
-    /// Takes all records for memory of the driver, which have handles of streams. To be dropped without the lock.
+    /// Takes all records, which have handles of streams. To be dropped without the lock.
     #[must_use]
     pub(crate) fn take_records(&mut self) -> Vec<Box<Block>> {
-        match self.backend_state {
-            BackendState::Order { .. } => mem::take(&mut self.records),
-            BackendState::Arena(_) => Vec::new(),
-        }
+        mem::take(&mut self.records)
     }
 
     fn has_room_for_records(&self) -> bool {

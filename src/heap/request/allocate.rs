@@ -452,6 +452,8 @@ mod tests {
             drop(shared);
             assert_eq!((records(), pool.arena().expect("it is virtual").used()), (1, 0));
         }
+        pool.trim().expect("a trim");
+        assert_eq!(records(), 0, "it has a handle of a stream");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use crate::heap::block::Block;
 use crate::heap::core::Life;
 use crate::heap::store::depot::Depot;
-use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 
 impl Depot {
@@ -58,6 +57,6 @@ impl Depot {
     /// Stops keeping blocks. Returns idle blocks, and recycled records to be dropped.
     pub(crate) fn end(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
         self.life = Life::Dropped;
-        (self.evict(u64::MAX), mem::take(&mut self.records))
+        (self.evict(u64::MAX), self.take_records())
     }
 }
