@@ -35,7 +35,8 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(trace: &Trace) -> Self {
-        let mut slots = Slots::default();
+        // The slot that was freed last is used first, so that the table stays short and its used part in the cache.
+        let (mut free, mut slots) = (Vec::new(), 0);
         let mut live: HashMap<u64, (u32, u16)> = HashMap::new();
         let mut streams: HashMap<u64, u16> = HashMap::new();
         let mut steps = Vec::with_capacity(trace.events().len());
@@ -45,39 +46,20 @@ impl Program {
             let stream = *streams.entry(event.stream).or_insert(next);
             steps.push(match event.op {
                 Op::Allocate => {
-                    let slot = slots.take();
+                    let slot = free.pop().unwrap_or(slots);
+                    slots = slots.max(slot + 1);
                     live.insert(event.id, (slot, stream));
                     Step::Allocate { size: event.size, slot, stream }
                 }
                 Op::Free => {
                     // A trace frees what is live: its reader made sure.
                     let Some((slot, own)) = live.remove(&event.id) else { continue };
-                    slots.release(slot);
+                    free.push(slot);
                     if own == stream { Step::Free { slot } } else { Step::FreeOn { slot, stream } }
                 }
             });
         }
-        Self { steps, slots: slots.count as usize, streams: streams.len() }
-    }
-}
-
-/// Takes the slot first that was freed last, so that the table stays short and its used part in the cache.
-#[derive(Debug, Default)]
-struct Slots {
-    free: Vec<u32>,
-    count: u32,
-}
-
-impl Slots {
-    fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.count += 1;
-            self.count - 1
-        })
-    }
-
-    fn release(&mut self, slot: u32) {
-        self.free.push(slot);
+        Self { steps, slots: slots as usize, streams: streams.len() }
     }
 }
 

@@ -118,13 +118,9 @@ impl Replay {
         mut on_pass: impl FnMut(&Pass) -> ControlFlow<()>,
     ) -> Result<(), TraceError> {
         let worker = |thread| {
-            let worker = Worker::new(&self.program, pool, self.streams(pool, thread)?);
-            match touch {
-                Some(touch) => worker
-                    .touching(touch, u64::from(thread) << 48)
-                    .map_err(|source| self.untouched(0, source)),
-                None => Ok(worker),
-            }
+            let streams = self.streams(pool, thread)?;
+            let worker = Worker::new(&self.program, pool, streams, touch, u64::from(thread) << 48);
+            worker.map_err(|source| self.untouched(0, source))
         };
         let mut own = worker(0)?;
         let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, TraceError>>()?;

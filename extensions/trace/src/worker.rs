@@ -38,17 +38,18 @@ pub(crate) struct Halt {
 }
 
 impl<'a, B: Backend> Worker<'a, B> {
-    /// `streams` has one for each of the program's.
-    pub(crate) fn new(program: &'a Program, pool: &'a Pool<B>, streams: Vec<B::Stream>) -> Self {
-        Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), verifier: None }
-    }
-
-    /// The same, writing and verifying all that it gets. No two workers have the same `first_seed`, nor one
-    /// within 2⁴⁸.
-    pub(crate) fn touching(mut self, touch: &'a dyn Touch<B>, first_seed: u64) -> Result<Self, Error> {
-        let Self { program, pool, streams, .. } = &self;
-        self.verifier = Some(Verifier::new(touch, pool.device(), streams, program.slots, first_seed)?);
-        Ok(self)
+    /// `streams` has one for each of the program's. With `touch` it writes and verifies all that it gets: no two workers
+    /// have the same `first_seed`, nor one within 2⁴⁸.
+    pub(crate) fn new(
+        program: &'a Program,
+        pool: &'a Pool<B>,
+        streams: Vec<B::Stream>,
+        touch: Option<&'a dyn Touch<B>>,
+        first_seed: u64,
+    ) -> Result<Self, Error> {
+        let verifier = |touch| Verifier::new(touch, pool.device(), &streams, program.slots, first_seed);
+        let verifier = touch.map(verifier).transpose()?;
+        Ok(Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), verifier })
     }
 
     /// Replays the program. What it does not free stays live, also after an error.
@@ -99,9 +100,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         }
         Ok(())
     }
-}
 
-impl<B: Backend> Worker<'_, B> {
     /// A step, and what it gets is written, and what it frees verified before, on the stream of the free.
     fn touch(&mut self, step: Step) -> Result<(), Error> {
         let Self { pool, streams, slots, verifier: Some(verifier), .. } = self else { return Ok(()) };

@@ -127,7 +127,7 @@ impl fmt::Display for TraceWarning {
 #[derive(Debug, Default)]
 pub(crate) struct Contradictions {
     is_strict: bool,
-    warnings: Vec<TraceWarning>,
+    pub(crate) warnings: Vec<TraceWarning>,
 }
 
 impl Contradictions {
@@ -160,9 +160,5 @@ impl Contradictions {
     /// Notes the allocations that a recording dropped, if any.
     pub(crate) fn note_dropped(&mut self, dropped: u64, place: &Position) -> Result<(), Contradiction> {
         if dropped > 0 { self.note(Contradiction::Dropped { dropped }, place) } else { Ok(()) }
-    }
-
-    pub(crate) fn into_warnings(self) -> Vec<TraceWarning> {
-        self.warnings
     }
 }

@@ -47,11 +47,7 @@ pub(crate) fn without_gz(name: &str) -> Option<&str> {
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Csv => "csv",
-            Self::Rmm => "rmm",
-            Self::PyTorch => "pytorch",
-        })
+        f.pad(&format!("{self:?}").to_ascii_lowercase())
     }
 }
 

@@ -13,7 +13,8 @@ pub(crate) struct Ledger {
     ids: HashMap<u64, State>,
     streams: HashSet<u64>,
     live_bytes: u64,
-    peak_bytes: u64,
+    /// The most bytes that were live.
+    pub(super) peak_bytes: u64,
     /// The time of the last event.
     last_us: u64,
 }
@@ -31,7 +32,11 @@ impl Ledger {
         event: &TraceEvent,
         line: u64,
     ) -> Result<[Option<Contradiction>; 2], Wrong> {
-        self.enter_stream(event.stream).map_err(|fault| ("stream", fault))?;
+        let stream = event.stream;
+        if self.streams.len() == MAX_STREAMS && !self.streams.contains(&stream) {
+            return Err(("stream", TraceFault::TooManyStreams { stream }));
+        }
+        self.streams.insert(stream);
         let other_size = match event.op {
             Op::Allocate => self.allocate(event.id, event.size, line).map(|()| None)?,
             Op::Free => {
@@ -43,19 +48,6 @@ impl Ledger {
         let by_us = self.last_us.saturating_sub(event.t_us);
         self.last_us = event.t_us;
         Ok([(by_us > 0).then_some(Contradiction::TimeGoesBack { by_us }), other_size])
-    }
-
-    /// The most bytes that were live.
-    pub(crate) fn peak_bytes(&self) -> u64 {
-        self.peak_bytes
-    }
-
-    fn enter_stream(&mut self, stream: u64) -> Result<(), TraceFault> {
-        if self.streams.len() == MAX_STREAMS && !self.streams.contains(&stream) {
-            return Err(TraceFault::TooManyStreams { stream });
-        }
-        self.streams.insert(stream);
-        Ok(())
     }
 
     fn allocate(&mut self, id: u64, size: u64, line: u64) -> Result<(), Wrong> {

@@ -39,7 +39,7 @@ pub struct Trace {
     origins: Vec<Origin>,
     peak_requested: u64,
     warnings: Vec<TraceWarning>,
-    other_devices: OtherDevices,
+    pub(super) other_devices: OtherDevices,
 }
 
 /// Limits on the size of a trace.
@@ -125,18 +125,15 @@ impl Trace {
             events.try_reserve(1).map_err(|_| TraceFault::out_of_memory::<TraceEvent>(2 * events.len()))?;
             events.push(event);
         }
-        match (is_counted, is_ended) {
-            (true, false) => return Err(TraceFault::CutOff { after: "without the last line `end`" }),
-            (false, _) => {
-                place.line = None;
-                contradictions.note(Contradiction::Uncounted, place)?;
-            }
-            (true, true) => {
-                place.line = None;
-                contradictions.note_dropped(dropped, place)?;
-            }
+        if is_counted && !is_ended {
+            return Err(TraceFault::CutOff { after: "without the last line `end`" });
         }
-        Ok(Self::of(events, ledger.peak_bytes(), origins, contradictions))
+        place.line = None;
+        match is_counted {
+            true => contradictions.note_dropped(dropped, place)?,
+            false => contradictions.note(Contradiction::Uncounted, place)?,
+        }
+        Ok(Self::of(events, ledger.peak_bytes, origins, contradictions))
     }
 
     /// Of events that make sense.
@@ -146,13 +143,8 @@ impl Trace {
         origins: Vec<Origin>,
         contradictions: Contradictions,
     ) -> Self {
-        let (warnings, other_devices) = (contradictions.into_warnings(), OtherDevices::default());
+        let (warnings, other_devices) = (contradictions.warnings, OtherDevices::default());
         Self { name: UNNAMED.into(), events, origins, peak_requested, warnings, other_devices }
-    }
-
-    pub(crate) fn beside(mut self, other_devices: OtherDevices) -> Self {
-        self.other_devices = other_devices;
-        self
     }
 
     /// Of events that did not come from a file, and the number of allocations that they lack; or which event is wrong,
@@ -169,7 +161,7 @@ impl Trace {
         for (event, number) in events.iter().zip(0u32..) {
             ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
         }
-        Ok(Self::of(events, ledger.peak_bytes(), origins, contradictions))
+        Ok(Self::of(events, ledger.peak_bytes, origins, contradictions))
     }
 
     /// What in its file contradicts itself, and what its recording [dropped](Self::dropped): a line for each kind.

@@ -25,11 +25,11 @@ const MOST_STEPS: usize = 1 << 30;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
-    /// Every requested size, in order of the first request.
-    sizes: Vec<Size>,
+    /// Every requested size, in order of the first request. Steps refer to them by index.
+    pub(super) sizes: Vec<Size>,
     /// Index of each size. The standard hash resists provoked collisions of sizes in files.
     places: HashMap<u64, u32>,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     live_bytes: u64,
     peak_requested: u64,
 }
@@ -167,15 +167,6 @@ impl Demand {
     pub fn held(&self, classes: &SizeClasses) -> Option<u64> {
         let mut rows = self.by_class(classes).into_iter();
         rows.try_fold(0u64, |sum, row| sum.checked_add(row.held_bytes()?))
-    }
-
-    /// Returns the sizes that steps refer to by index.
-    pub(crate) fn sizes(&self) -> &[Size] {
-        &self.sizes
-    }
-
-    pub(crate) fn steps(&self) -> &[Step] {
-        &self.steps
     }
 }
 

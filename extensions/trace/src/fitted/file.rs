@@ -37,8 +37,7 @@ impl FittedClasses {
     /// [`TraceError`] with the position and the action to take.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let file = File::open(path)
-            .map_err(|error| place(None).error(path.display().to_string(), TraceFault::Open(error)))?;
+        let file = File::open(path).map_err(|error| TraceError::of(path, TraceFault::Open(error)))?;
         Self::read(file, path)
     }
 
@@ -173,11 +172,9 @@ fn ended(line: &[u8]) -> Option<&[u8]> {
 
 /// Parses digits only, without sign or unit.
 fn size(text: &[u8]) -> Result<u64, TraceFault> {
-    let digit = |sum: u64, &byte: &u8| match byte {
-        b'0'..=b'9' => sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
-        _ => None,
-    };
-    match text.iter().try_fold(0, digit) {
+    // `parse` takes a sign.
+    let digits = str::from_utf8(text).ok().filter(|digits| !digits.starts_with('+'));
+    match digits.and_then(|digits| digits.parse().ok()) {
         Some(0) => Err(TraceFault::Zero),
         Some(size) => Ok(size),
         None => Err(TraceFault::NotASize { found: shown(text) }),

@@ -76,14 +76,13 @@ fn reaches(size: u64, general: u64) -> bool {
 fn choose(demand: &Demand, most_classes: usize, limits: Limits) -> Vec<u64> {
     // Sizes without a general class cannot be served.
     let unit = |bytes: u64| general(bytes).and_then(|_| bytes.max(1).checked_next_multiple_of(UNIT));
-    let sizes = candidates(demand.sizes().iter().filter_map(|size| unit(size.bytes)).collect(), limits.sizes);
+    let sizes = candidates(demand.sizes.iter().filter_map(|size| unit(size.bytes)).collect(), limits.sizes);
     let places: Vec<Option<usize>> = demand
-        .sizes()
+        .sizes
         .iter()
         .map(|size| unit(size.bytes).map(|bytes| sizes.partition_point(|&candidate| candidate < bytes)))
         .collect();
-    let mut steps =
-        demand.steps().iter().filter_map(|step| Some((places[step.place as usize]?, step.is_free)));
+    let mut steps = demand.steps.iter().filter_map(|step| Some((places[step.place as usize]?, step.is_free)));
     let peaks = Peaks::new(&mut steps, sizes.len(), limits.counts);
     Costs::new(&sizes, &peaks).best(most_classes).into_iter().map(|place| sizes[place]).collect()
 }
@@ -284,7 +283,7 @@ mod tests {
         #[test]
         fn no_choice_holds_less(demand in any_demand(9, 60), most in 0usize..5) {
             let unit = |size: u64| size.max(1).next_multiple_of(UNIT);
-            let sizes: BTreeSet<u64> = demand.sizes().iter().map(|size| unit(size.bytes)).collect();
+            let sizes: BTreeSet<u64> = demand.sizes.iter().map(|size| unit(size.bytes)).collect();
             let sizes: Vec<u64> = sizes.into_iter().collect();
             let least = (0u32..1 << sizes.len())
                 .filter(|set| set.count_ones() as usize <= most)

@@ -20,21 +20,13 @@ const NODE_BYTES: usize = 48;
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     /// What was there before, in the order in which that was seen.
-    before: Vec<Before>,
+    before: Vec<Entry>,
     events: Vec<Entry>,
     /// The allocation at an address, live or freed.
     at: HashMap<u64, At>,
     /// Streams in the order in which they come, and their places in that.
     streams: HashMap<u64, u16>,
     allocations: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Before {
-    address: u64,
-    size: u64,
-    origin: u32,
-    stream: u16,
 }
 
 #[derive(Debug)]
@@ -140,12 +132,9 @@ impl Addresses {
     }
 
     fn was_there(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<Name, TraceFault> {
-        let Recorded { address, size, stream, origin, .. } = recorded;
-        self.count_one_more(terms)?;
-        let stream = self.stream(stream, terms)?;
-        terms.budget.room(&mut self.before, 1)?;
-        self.before.push(Before { address, size, origin, stream });
-        Ok(Name::Before(self.before.len() as u32 - 1))
+        let name = Name::Before(self.before.len() as u32);
+        self.push(Op::Allocate, name, Recorded { t_us: 0, ..recorded }, terms)?;
+        Ok(name)
     }
 
     fn push(
@@ -156,10 +145,17 @@ impl Addresses {
         terms: &mut Terms<'_>,
     ) -> Result<(), TraceFault> {
         let Recorded { address, size, stream, t_us, origin } = recorded;
-        self.count_one_more(terms)?;
+        // So numbers of events, and of allocations, fit 32 bits.
+        if self.before.len() + self.events.len() >= terms.max_events as usize {
+            return Err(TraceFault::TooManyEvents { max: terms.max_events });
+        }
         let stream = self.stream(stream, terms)?;
-        terms.budget.room(&mut self.events, 1)?;
-        self.events.push(Entry { address, size, t_us, name, origin, stream, op });
+        let entries = match (op, name) {
+            (Op::Allocate, Name::Before(_)) => &mut self.before,
+            _ => &mut self.events,
+        };
+        terms.budget.room(entries, 1)?;
+        entries.push(Entry { address, size, t_us, name, origin, stream, op });
         Ok(())
     }
 
@@ -167,14 +163,6 @@ impl Addresses {
         terms.budget.room_in_map(&mut self.at)?;
         self.at.insert(address, at);
         Ok(())
-    }
-
-    /// So numbers of events, and of allocations, fit 32 bits.
-    fn count_one_more(&self, terms: &Terms<'_>) -> Result<(), TraceFault> {
-        match self.before.len() + self.events.len() < terms.max_events as usize {
-            true => Ok(()),
-            false => Err(TraceFault::TooManyEvents { max: terms.max_events }),
-        }
     }
 
     fn stream(&mut self, stream: u64, terms: &mut Terms<'_>) -> Result<u16, TraceFault> {
@@ -214,18 +202,15 @@ impl Addresses {
             }))
         };
         let (mut live, mut peak) = (0u64, 0);
-        for (id, &Before { size, origin, stream, .. }) in (0..).zip(&self.before) {
-            live = grown(live, size)?;
-            let stream = number(stream).unwrap_or_default();
-            events.push(TraceEvent { op: Op::Allocate, id, size, stream, t_us: 0, origin });
-        }
-        peak = live.max(peak);
-        for &Entry { op, name, size, stream, t_us, origin, .. } in &self.events {
+        for &Entry { op, name, size, stream, t_us, origin, .. } in self.before.iter().chain(&self.events) {
             let id = match name {
                 Name::Before(id) => id.into(),
                 Name::Recorded(id) => before + u64::from(id),
             };
-            live = if op == Op::Free { live - size } else { grown(live, size)? };
+            live = match op {
+                Op::Allocate => live.checked_add(size).ok_or(TraceFault::TooMuchLive { live, size })?,
+                Op::Free => live - size,
+            };
             peak = live.max(peak);
             let stream = number(stream).unwrap_or_default();
             events.push(TraceEvent { op, id, size, stream, t_us, origin });
@@ -239,11 +224,10 @@ impl Addresses {
         contradictions: &mut Contradictions,
         budget: &mut Budget,
     ) -> Result<(), TraceFault> {
-        let before = self.before.iter().map(|of| (Op::Allocate, of.address, of.size));
-        let all = || before.clone().chain(self.events.iter().map(|of| (of.op, of.address, of.size)));
+        let all = || self.before.iter().chain(&self.events);
         let (mut count, mut most) = (0usize, 0);
-        for (op, ..) in all() {
-            count = if op == Op::Free { count - 1 } else { count + 1 };
+        for entry in all() {
+            count = if entry.op == Op::Free { count - 1 } else { count + 1 };
             most = most.max(count);
         }
         // The nodes of the map are allocated one by one and cannot be refused, so memory for all of them is, before.
@@ -253,7 +237,7 @@ impl Addresses {
         drop(nodes);
         // The ends of live ranges, by their starts.
         let mut live = BTreeMap::<u64, u64>::new();
-        for (op, address, size) in all() {
+        for &Entry { op, address, size, .. } in all() {
             if op == Op::Free {
                 live.remove(&address);
             } else if size > 0 {
@@ -269,8 +253,4 @@ impl Addresses {
         }
         Ok(())
     }
-}
-
-fn grown(live: u64, size: u64) -> Result<u64, TraceFault> {
-    live.checked_add(size).ok_or(TraceFault::TooMuchLive { live, size })
 }

@@ -22,17 +22,12 @@ pub(super) struct Budget {
     taken: u64,
     max: u64,
     /// Bytes of input so far; `None` where the input's length does not matter.
-    read: Option<u64>,
+    pub(super) read: Option<u64>,
 }
 
 impl Budget {
     pub(super) fn new(max: u64) -> Self {
         Self { taken: 0, max, read: None }
-    }
-
-    /// So many bytes of the input were read, in all.
-    pub(super) fn note_read(&mut self, bytes: u64) {
-        self.read = Some(bytes);
     }
 
     /// Makes room for `more` items. The vector grows by half.
@@ -118,7 +113,7 @@ mod tests {
     #[test]
     fn a_short_input_has_little_room() {
         let mut budget = Budget::new(u64::MAX);
-        budget.note_read(100);
+        budget.read = Some(100);
         let mut items: Vec<u8> = Vec::new();
         budget.room(&mut items, BASE as usize).expect("that much");
         assert!(matches!(

@@ -74,10 +74,14 @@ impl<R: BufRead> Machine<'_, R> {
     /// Runs one instruction. Returns whether it was the last.
     fn run(&mut self) -> Result<bool, TraceFault> {
         let opcode = self.input.byte()?;
-        self.budget.note_read(self.input.at());
+        self.budget.read = Some(self.input.at());
         match opcode {
             b'.' => return Ok(true),
-            0x80 => self.protocol()?,
+            // Instructions have the same meaning in all protocols.
+            0x80 => match self.input.byte()? {
+                0..=5 => {}
+                protocol => return Err(TraceFault::Protocol { protocol }),
+            },
             // A frame's length: a hint.
             0x95 => self.input.skip(8)?,
             b'(' => self.mark()?,
@@ -118,14 +122,6 @@ impl<R: BufRead> Machine<'_, R> {
             _ => return Err(TraceFault::Opcode { opcode, name: name(opcode) }),
         }
         Ok(false)
-    }
-
-    /// The protocol's number. Instructions have the same meaning in all protocols.
-    fn protocol(&mut self) -> Result<(), TraceFault> {
-        match self.input.byte()? {
-            0..=5 => Ok(()),
-            protocol => Err(TraceFault::Protocol { protocol }),
-        }
     }
 
     /// Calls `act` with the index of the lowest of the top `count` values, which no mark is among.

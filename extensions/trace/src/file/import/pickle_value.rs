@@ -27,10 +27,6 @@ pub(super) enum Node {
 }
 
 impl Pickled {
-    pub(super) fn root(&self) -> Value {
-        self.value(self.root)
-    }
-
     pub(super) fn value(&self, packed: Packed) -> Value {
         packed.value(&self.large)
     }

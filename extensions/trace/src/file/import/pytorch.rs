@@ -51,7 +51,9 @@ pub(super) fn read(
     snapshot.enter(device, &mut addresses, &mut terms, place)?;
     let others = snapshot.beside(device)?;
     let origins = pickled.dropped(&mut budget);
-    Ok(addresses.into_trace(origins, contradictions, &mut budget)?.beside(others))
+    let mut trace = addresses.into_trace(origins, contradictions, &mut budget)?;
+    trace.other_devices = others;
+    Ok(trace)
 }
 
 struct Snapshot<'a> {
@@ -69,7 +71,7 @@ struct Times {
 
 impl<'a> Snapshot<'a> {
     fn new(pickled: &'a Pickled) -> Result<Self, TraceFault> {
-        let root = pickled.root();
+        let root = pickled.value(pickled.root);
         // Segments alone, as `torch.cuda.memory_snapshot()` gives them.
         if let Some(segments) = pickled.list(root) {
             return Ok(Self { pickled, traces: &[], segments });

@@ -11,7 +11,7 @@ use crate::file::lines::Lines;
 use crate::file::reader::Limits;
 use crate::file::reader::Trace;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Microseconds of a day, after which times of day begin anew.
 const DAY: u64 = 24 * 3600 * 1_000_000;
@@ -125,14 +125,15 @@ impl Entry {
         let (size, stream) = (number(size, 10, "Size")?, address_of(stream, "Stream")?);
         // Nothing is at address 0, and it may be the answer to any number of requests of no bytes.
         let action = if address == 0 && size == 0 { Action::Nothing } else { action };
-        Ok(Self { thread: hash(thread), time, action, address, size, stream })
+        Ok(Self {
+            thread: BuildHasherDefault::<DefaultHasher>::new().hash_one(thread),
+            time,
+            action,
+            address,
+            size,
+            stream,
+        })
     }
-}
-
-fn hash(name: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(name);
-    hasher.finish()
 }
 
 /// Hexadecimal behind `0x`, decimal, or what C's `%p` may write of null.

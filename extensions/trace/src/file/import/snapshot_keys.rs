@@ -17,9 +17,7 @@ macro_rules! keys {
                 })*
                 None
             }
-        }
 
-        impl SnapshotKey {
             /// All keys, in order of their numbers.
             pub(super) const ALL: &[Self] = &[$(Self::$Name),*];
 
