@@ -48,7 +48,7 @@ impl<B: Backend> BrokerCore<B> {
                 return Ok(granted);
             }
         }
-        self.drop_memory(group);
+        self.drop_memory(group, |_| false);
         Err(BrokerError::Changing { group: group.to_owned(), attempts: REPLANS })
     }
 
@@ -79,13 +79,13 @@ impl<B: Backend> BrokerCore<B> {
         let runs = batch(&wanted);
         let arrays = arrays(&wanted, runs, kind)?;
         if arrays.is_empty() {
-            self.drop_memory(group);
+            self.drop_memory(group, |_| false);
             return Err(BrokerError::NothingQueued { group: group.to_owned() });
         }
         let slots = if arrays.iter().any(PlanArray::is_sole) { 1 } else { slots as u64 };
         // A failed attempt leaves no memory with the clients.
         let planned = self.plan(group, arrays, (runs, slots, most_runs), has_warned);
-        let grant = planned.inspect_err(|_| self.drop_memory(group))?;
+        let grant = planned.inspect_err(|_| self.drop_memory(group, |_| false))?;
         let mut state = self.state.lock();
         if generation_of(&state) != generation {
             return Ok(None);
@@ -156,12 +156,12 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// Releases the memory that the clients of a group hold outside of runs.
-    pub(crate) fn drop_memory(&self, group: &str) {
+    /// Releases memory that the clients of a group hold outside of runs, except what `keeps` accepts.
+    fn drop_memory(&self, group: &str, mut keeps: impl FnMut(&Held<B>) -> bool) {
         let mut unwanted = Vec::new();
         let mut state = self.state.lock();
         for entry in state.clients.values_mut().filter(|entry| entry.client.group == group) {
-            unwanted.append(&mut entry.release(|_| false));
+            unwanted.append(&mut entry.release(&mut keeps));
         }
         drop(state);
         drop(unwanted);
@@ -179,21 +179,14 @@ impl<B: Backend> BrokerCore<B> {
         let len = partition.chunk_len();
         let copies = |array| (0..places(array, slots)).map(move |slot| (array, slot));
         let mut needed: Vec<_> = arrays.iter().flat_map(copies).collect();
-        let mut unwanted = Vec::new();
-        {
-            let mut state = self.state.lock();
-            for entry in state.clients.values_mut().filter(|entry| entry.client.group == group) {
-                unwanted.append(&mut entry.release(|held| {
-                    let serves = |&(array, slot): &(&PlanArray, usize)| {
-                        (array.id, array.layout, slot) == (held.array, held.layout, held.slot.unwrap_or(0))
-                            && (held.len == len || !array.layout.is_cut)
-                    };
-                    let place = needed.iter().position(serves);
-                    place.map(|at| needed.swap_remove(at)).is_some()
-                }));
-            }
-        }
-        drop(unwanted);
+        self.drop_memory(group, |held| {
+            let serves = |&(array, slot): &(&PlanArray, usize)| {
+                (array.id, array.layout, slot) == (held.array, held.layout, held.slot.unwrap_or(0))
+                    && (held.len == len || !array.layout.is_cut)
+            };
+            let place = needed.iter().position(serves);
+            place.map(|at| needed.swap_remove(at)).is_some()
+        });
         for (array, slot) in needed {
             // After a failure this stays with the client, for the next attempt.
             let held = self.allocate(array, (!array.is_shared()).then_some(slot), len, &streams[slot])?;

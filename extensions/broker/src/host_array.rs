@@ -93,13 +93,11 @@ impl<B: Backend> HostArray<B> {
         fork::check()?;
         let range = self.range(offset, bytes.len())?;
         match &self.bytes {
-            Bytes::Pinned { memory, device, .. } => Ok(device.read_mapped(memory, offset, bytes)?),
-            Bytes::Pageable(held) => {
-                bytes.copy_from_slice(&held[range]);
-                Ok(())
-            }
-            Bytes::File(file) => file.read_at(bytes, offset),
+            Bytes::Pinned { memory, device, .. } => device.read_mapped(memory, offset, bytes)?,
+            Bytes::Pageable(held) => bytes.copy_from_slice(&held[range]),
+            Bytes::File(file) => file.read_at(bytes, offset)?,
         }
+        Ok(())
     }
 
     /// Returns a range of its elements, for example the results of a run, without a copy.
@@ -167,13 +165,11 @@ impl<B: Backend> HostArray<B> {
         fork::check()?;
         let range = self.range(offset, bytes.len())?;
         match &mut self.bytes {
-            Bytes::Pinned { memory, device, .. } => Ok(device.write_mapped(memory, offset, bytes)?),
-            Bytes::Pageable(held) => {
-                held[range].copy_from_slice(bytes);
-                Ok(())
-            }
-            Bytes::File(file) => file.write_at(bytes, offset),
+            Bytes::Pinned { memory, device, .. } => device.write_mapped(memory, offset, bytes)?,
+            Bytes::Pageable(held) => held[range].copy_from_slice(bytes),
+            Bytes::File(file) => file.write_at(bytes, offset)?,
         }
+        Ok(())
     }
 
     /// Returns the address of its bytes, which stays as it is while the array exists; `None` for a

@@ -56,7 +56,7 @@ impl<B: Backend> Owner for Broker<B> {
     }
 
     fn watch(&self) -> impl Watch + 'static {
-        WatchedBroker::new(self)
+        WatchedBroker { core: ForkArc::downgrade(&self.core), last: Arc::clone(&self.core.last) }
     }
 }
 
@@ -71,12 +71,6 @@ struct WatchedBroker<B: Backend> {
     core: Weak<BrokerCore<B>>,
     /// Set at the drop of its last handle, client or plan. The broker holds the other handle as long as it may set it.
     last: Arc<OnceLock<LastFigures>>,
-}
-
-impl<B: Backend> WatchedBroker<B> {
-    fn new(broker: &Broker<B>) -> Self {
-        Self { core: ForkArc::downgrade(&broker.core), last: Arc::clone(&broker.core.last) }
-    }
 }
 
 impl<B: Backend> Watch for WatchedBroker<B> {
@@ -116,7 +110,8 @@ mod tests {
     fn a_broker_that_ends_leaves_its_final_figures_and_those_of_its_clients() {
         let device = HostDevice::builder().memory_limit(1 << 20).build();
         let broker = Broker::builder(&device).build().expect("a broker");
-        let weak = WatchedBroker::new(&broker);
+        let weak =
+            WatchedBroker { core: ForkArc::downgrade(&broker.core), last: Arc::clone(&broker.core.last) };
         assert!(weak.last.get().is_none());
 
         let client = broker.register(Client::new("solver").group("solver")).expect("a client");

@@ -2,7 +2,7 @@
 
 use crate::error::BrokerError;
 use crate::id::{ArrayId, ClientId};
-use crate::request::{ArrayRequest, ChunkLayout, Queued, Role};
+use crate::request::{ChunkLayout, Queued, Role};
 use vrampool_backend::MemoryKind;
 
 #[derive(Debug, Clone)]
@@ -39,9 +39,10 @@ pub(crate) fn arrays(
     runs: u64,
     default_kind: MemoryKind,
 ) -> Result<Vec<PlanArray>, BrokerError> {
-    let of = |client: ClientId, id: ArrayId, request: &ArrayRequest| {
+    let all = wanted.iter().flat_map(|(client, queued)| queued.iter().map(|queued| (*client, queued)));
+    let array = |(client, Queued { id, request }): (ClientId, &Queued)| {
         Ok(PlanArray {
-            id,
+            id: *id,
             client,
             label: request.label.clone(),
             layout: request.layout(runs)?,
@@ -49,8 +50,5 @@ pub(crate) fn arrays(
             kind: request.kind.unwrap_or(default_kind),
         })
     };
-    let each = |(client, queued): &(ClientId, Vec<Queued>)| {
-        queued.iter().map(|queued| of(*client, queued.id, &queued.request)).collect::<Vec<_>>()
-    };
-    wanted.iter().flat_map(each).collect()
+    all.map(array).collect()
 }

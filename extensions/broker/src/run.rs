@@ -221,7 +221,10 @@ impl<B: Backend> Batch<'_, B> {
         let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 self.drive(slot, work);
-                self.end(slot);
+                // Other streams may work on for long.
+                if self.core.over_shares(self.group) > 0 {
+                    self.leave(slot);
+                }
             }));
             outcome.inspect_err(|_| self.course.lock().is_stopped = true).err()
         };
@@ -301,27 +304,20 @@ impl<B: Backend> Batch<'_, B> {
                 }
             }
             self.core.trim_pool();
-            let mut outcome = Ok(());
-            for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
+            let mut all = self.grant.arrays.iter().zip(&mut slot.memory);
+            let outcome: Result<(), BrokerError> = all.try_for_each(|(array, memory)| {
                 if array.layout.is_cut {
-                    match self.core.allocate(array, Some(slot.index), len, &slot.stream) {
-                        Ok(held) => *memory = Some(held),
-                        Err(error) => {
-                            outcome = Err(error);
-                            break;
-                        }
-                    }
+                    *memory = Some(self.core.allocate(array, Some(slot.index), len, &slot.stream)?);
                 }
-            }
+                Ok(())
+            });
             match outcome {
                 Ok(()) => {
                     slot.len = len;
                     self.course.lock().set_slot(slot.index, len);
                     return Ok(true);
                 }
-                Err(error) if error.is_out_of_memory() && len > 1 => {
-                    self.shorten(len / 2);
-                }
+                Err(error) if error.is_out_of_memory() && len > 1 => self.shorten(len / 2),
                 Err(error) => {
                     let others = self.leave(slot);
                     return if error.is_out_of_memory() && others > 0 { Ok(false) } else { Err(error) };
@@ -378,14 +374,6 @@ impl<B: Backend> Batch<'_, B> {
         }
         self.shorten(enough);
         false
-    }
-
-    /// Releases the memory of a stream without further chunks if the group is beyond its shares: other streams may work
-    /// on for long.
-    fn end(&self, slot: &mut StreamSlot<B>) {
-        if self.core.over_shares(self.group) > 0 {
-            self.leave(slot);
-        }
     }
 
     /// Returns what the reserve lacks, if others left less than half of it free.

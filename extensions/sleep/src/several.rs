@@ -61,14 +61,22 @@ pub fn sleep_all<'a, B: Backend>(
     on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
     progress::check()?;
-    let (begin, deadline) = (Clock::start(), Deadline::after(timeout));
+    // No wait in a browser, where no other thread could end a region meanwhile and there is no such clock.
+    let timeout = if cfg!(target_family = "wasm") { Duration::ZERO } else { timeout };
+    let end = (!timeout.is_zero()).then(Instant::now).and_then(|now| now.checked_add(timeout));
+    let left = || end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
+    let begin = Clock::start();
     let arenas = in_order(arenas, |(_, arena, _)| arena);
     // If one arena fails, all previous ones wake again: no memory is released before all are ready.
     let mut detached = Vec::new();
     for (tag, arena, offload) in arenas {
-        match arena.begin_sleep(deadline.left())? {
+        match arena.begin_sleep(left())? {
             Some(arena) => detached.push((arena, offload)),
-            None => warn_of_another_policy(tag, arena.contents(), offload),
+            None => {
+                if let Some(are) = contradiction(arena.contents(), offload) {
+                    logging::warn!("tag {tag} is asleep already, its contents {are}; that stays so");
+                }
+            }
         }
     }
     let kept = detached.iter().filter(|(_, offload)| *offload != Offload::Discard);
@@ -119,45 +127,12 @@ fn in_order<'a, T, B: Backend>(
     arenas
 }
 
-fn warn_of_another_policy(tag: &str, contents: BlockState, offload: Offload) {
-    if let Some(are) = contradiction(contents, offload) {
-        logging::warn!("tag {tag} is asleep already, its contents {are}; that stays so");
-    }
-}
-
 /// The location of sleeping contents, if a sleep with `offload` would have them elsewhere.
 fn contradiction(contents: BlockState, offload: Offload) -> Option<&'static str> {
     match contents {
         BlockState::AsleepDiscarded if offload != Offload::Discard => Some("discarded"),
         BlockState::AsleepBackedUp if offload == Offload::Discard => Some("on the host"),
         _ => None,
-    }
-}
-
-/// The end of a wait for several arenas.
-enum Deadline {
-    /// No wait.
-    None,
-    At(Instant),
-    /// Past the end of time.
-    Never,
-}
-
-impl Deadline {
-    /// No wait in a browser, where no other thread could end a region meanwhile and there is no such clock.
-    fn after(timeout: Duration) -> Self {
-        if timeout.is_zero() || cfg!(target_family = "wasm") {
-            return Self::None;
-        }
-        Instant::now().checked_add(timeout).map_or(Self::Never, Self::At)
-    }
-
-    fn left(&self) -> Duration {
-        match self {
-            Self::None => Duration::ZERO,
-            Self::At(end) => end.saturating_duration_since(Instant::now()),
-            Self::Never => Duration::MAX,
-        }
     }
 }
 
