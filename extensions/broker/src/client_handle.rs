@@ -96,16 +96,11 @@ impl<B: Backend> ClientHandle<B> {
         self.check()?;
         let mut state = self.core.state.lock();
         let entry = state.entry(self.id)?;
-        let is_label = |queued: &Queued| queued.request.label == label;
-        let ids: Vec<_> = entry
-            .queue
-            .iter()
-            .chain(&entry.requests)
-            .filter(|queued| is_label(queued))
-            .map(|queued| queued.id)
-            .collect();
-        entry.queue.retain(|queued| !is_label(queued));
-        entry.requests.retain(|queued| !is_label(queued));
+        let mut ids = Vec::new();
+        for queue in [&mut entry.queue, &mut entry.requests] {
+            let forgotten = queue.extract_if(.., |queued| queued.request.label == label);
+            ids.extend(forgotten.map(|queued| queued.id));
+        }
         let unwanted = entry.release(|held| !ids.contains(&held.array));
         let group = entry.client.group.clone();
         if !ids.is_empty() {

@@ -6,7 +6,7 @@ use crate::footprint::Demand;
 use crate::id::ClientId;
 use crate::partition::{Footprint, MANY_CHUNKS, Partition, fit};
 use crate::plan_array::{PlanArray, arrays, batch};
-use crate::state::{BrokerCore, Grant, Held, State};
+use crate::state::{BrokerCore, Entry, Grant, Held, State};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -215,16 +215,12 @@ impl<B: Backend> BrokerCore<B> {
 
     /// Notifies each client of a group of its grant, including clients without requests, whichever of them panics.
     pub(crate) fn notify(&self, group: &str, grant: &Grant) {
-        let hooks: Vec<_> = {
-            let state = self.state.lock();
-            state.members(group).map(|(id, entry)| (id, entry.client.on_ready.clone())).collect()
-        };
+        let hook = |(client, entry): (ClientId, &Entry<B>)| Some((client, entry.client.on_ready.clone()?));
+        let hooks: Vec<_> = self.state.lock().members(group).filter_map(hook).collect();
         let mut first = None;
         for (client, hook) in hooks {
-            if let Some(hook) = hook {
-                let outcome = catch_unwind(AssertUnwindSafe(|| hook(&response(client, grant))));
-                first = first.or(outcome.err());
-            }
+            let outcome = catch_unwind(AssertUnwindSafe(|| hook(&response(client, grant))));
+            first = first.or(outcome.err());
         }
         // A second panic of a thread would abort the process.
         if let Some(panic) = first.filter(|_| !thread::panicking()) {

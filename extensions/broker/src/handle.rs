@@ -113,10 +113,8 @@ impl<B: Backend> Broker<B> {
     pub fn set_chunk_runs(&self, group: &str, runs: u64) -> Result<(), BrokerError> {
         fork::check()?;
         if runs == 0 {
-            return Err(BrokerError::Setting {
-                field: "chunk_runs",
-                reason: "a chunk has 1 run at least".into(),
-            });
+            let reason = "a chunk has 1 run at least".into();
+            return Err(BrokerError::Setting { field: "chunk_runs", reason });
         }
         self.set(group, |group| std::mem::replace(&mut group.most_runs, runs) != runs)
     }

@@ -191,13 +191,10 @@ impl CallSiteReport {
 
 impl fmt::Display for CallSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.site {
-            Some(site) => write!(f, "{site}: ")?,
-            None => f.write_str("all: ")?,
-        }
+        let site = self.site.map_or("all".into(), ToString::to_string);
         let all = [self.used_bytes, self.acquired_bytes, self.live_bytes, self.peak_bytes];
         let [used, acquired, live, peak] = all.map(ByteSize);
-        write!(f, "requests {} (failed {}), used {used}, ", self.requests, self.failures)?;
+        write!(f, "{site}: requests {} (failed {}), used {used}, ", self.requests, self.failures)?;
         write!(f, "acquired {acquired}, live {live}, peak {peak}")
     }
 }
@@ -211,11 +208,8 @@ impl fmt::Display for CallSiteReport {
             for bytes in [row.used_bytes, row.acquired_bytes, row.live_bytes, row.peak_bytes] {
                 write!(f, "{:>10} ", ByteSize(bytes).to_string())?;
             }
-            write!(f, "{:>10} {:>10} ", row.requests, row.failures)?;
-            match row.site {
-                Some(site) => writeln!(f, " {site}")?,
-                None => writeln!(f, " all")?,
-            }
+            let site = row.site.map_or("all".into(), ToString::to_string);
+            writeln!(f, "{:>10} {:>10}  {site}", row.requests, row.failures)?;
         }
         Ok(())
     }

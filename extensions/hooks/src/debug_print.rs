@@ -40,14 +40,9 @@ impl<W: Write + Send> DebugPrint<W> {
     }
 
     fn print(&self, hook: &str, event: &HookEvent<'_>) {
-        let size = match hook {
-            "malloc" => format!(r#""size":{},"#, event.requested_bytes),
-            _ => String::new(),
-        };
-        let outcome = match event.outcome {
-            Outcome::Failed => "failed",
-            _ => "done",
-        };
+        let is_request = hook == "malloc";
+        let size = if is_request { format!(r#""size":{},"#, event.requested_bytes) } else { String::new() };
+        let outcome = if event.outcome == Outcome::Failed { "failed" } else { "done" };
         let line = format!(
             "{{\"hook\":\"{hook}\",\"device_id\":\"{}\",{size}\"mem_size\":{},\"mem_ptr\":{},\"pmem_id\":\"{:#x}\",\
              \"pool\":\"{}\",\"site\":\"{}\",\"outcome\":\"{outcome}\"}}\n",

@@ -58,25 +58,27 @@ impl<B: Backend> Backups<B> {
             return Ok(Self::default());
         }
         let mut pins = offload == Offload::Pinned && can_pin(device);
-        let packed: Vec<(Vec<Extent>, u64)> = pack(live).into_iter().map(with_bytes).collect();
-        let total = packed.iter().map(|(_, bytes)| bytes).sum();
+        let chunk = |parts: Vec<Extent>| {
+            let live = parts.iter().map(bytes_of).sum();
+            Chunk { parts: parts.into(), live, stored: None }
+        };
+        let mut chunks: Vec<Chunk<B>> = pack(live).into_iter().map(chunk).collect();
+        let total = chunks.iter().map(|chunk| chunk.live).sum();
         let saved = copying(device, progress, total, |copies| {
-            for (parts, bytes) in &packed {
-                copies.open(HostCopy::with(device, *bytes, &mut pins)?);
+            for Chunk { parts, live, .. } in &chunks {
+                copies.open(HostCopy::with(device, *live, &mut pins)?);
                 let mut at = 0;
-                for part in parts {
+                for part in parts.iter() {
                     copies.save(range, part.start, at, bytes_of(part))?;
                     at += bytes_of(part);
                 }
             }
             Ok(())
         })?;
-        let chunk = |((parts, live), stored): ((Vec<Extent>, u64), HostCopy<B>)| Chunk {
-            parts: parts.into(),
-            live,
-            stored: Some(Arc::new(stored)),
-        };
-        Ok(Self { chunks: Mutex::new(packed.into_iter().zip(saved).map(chunk).collect()) })
+        for (chunk, stored) in chunks.iter_mut().zip(saved) {
+            chunk.stored = Some(Arc::new(stored));
+        }
+        Ok(Self { chunks: Mutex::new(chunks) })
     }
 
     /// Copies the contents of live extents, sorted by offset, back to the range, and waits. Returns the bytes.
@@ -151,12 +153,6 @@ impl<B: Backend> Chunk<B> {
 
 pub(super) fn bytes_of(extent: &Extent) -> u64 {
     extent.end - extent.start
-}
-
-/// Extents, and the sum of their bytes.
-fn with_bytes(parts: Vec<Extent>) -> (Vec<Extent>, u64) {
-    let bytes = parts.iter().map(bytes_of).sum();
-    (parts, bytes)
 }
 
 /// The intersection of two extents that have one.

@@ -169,16 +169,16 @@ impl Replay {
             start.wait();
             worker.run()
         };
+        let missing = |_| self.missing(io::Error::other("it ended early"));
         let theirs: Vec<_> = hands.iter().map(|hand| hand.ask(run)).collect();
         let mut laps = vec![run(own)];
         for lap in theirs {
-            laps.push(lap.recv().map_err(|_| self.missing(ended()))?);
+            laps.push(lap.recv().map_err(missing)?);
         }
         let after = pool.stats();
         let mut cleared = vec![own.clear()];
         for hand in hands {
-            let theirs = hand.ask(Worker::clear).recv();
-            cleared.push(theirs.map_err(|_| self.missing(ended()))?);
+            cleared.push(hand.ask(Worker::clear).recv().map_err(missing)?);
         }
 
         let began = laps.iter().map(|lap| lap.began).min();
@@ -187,12 +187,9 @@ impl Replay {
         for Lap { outcome, .. } in laps {
             outcome.map_err(|halt| self.halted(index, halt))?;
         }
-        let mut corrupt_bytes = None;
-        for found in cleared {
-            if let Some(found) = found.map_err(|source| self.untouched(index, source))? {
-                corrupt_bytes = Some(corrupt_bytes.unwrap_or(0) + found);
-            }
-        }
+        let cleared: Result<Vec<_>, _> = cleared.into_iter().collect();
+        let cleared = cleared.map_err(|source| self.untouched(index, source))?;
+        let corrupt_bytes = cleared.into_iter().flatten().reduce(|sum, found: u64| sum + found);
         let served = after.served.since(&before.served);
         Ok(Pass {
             index,
@@ -230,8 +227,4 @@ impl Replay {
     fn failed(&self, fault: TraceFault) -> TraceError {
         Position::default().error(&*self.trace, fault)
     }
-}
-
-fn ended() -> io::Error {
-    io::Error::other("it ended early")
 }

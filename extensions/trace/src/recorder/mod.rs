@@ -221,9 +221,7 @@ impl Hook for RecorderHook {
 
     // Before: another thread's request may be served by what is freed, and is recorded later than that.
     fn before_free(&self, event: &HookEvent<'_>) {
-        if let Some(number) = event.kept(self.number)
-            && number != 0
-        {
+        if let Some(number) = event.kept(self.number).filter(|&number| number != 0) {
             self.write(|writer| writer.freed(number, event.stream));
         }
     }

@@ -84,8 +84,15 @@ impl<R: BufRead> Machine<'_, R> {
             },
             // A frame's length: a hint.
             0x95 => self.input.skip(8)?,
-            b'(' => self.mark()?,
-            b'0' => self.pop_or_mark()?,
+            b'(' => {
+                self.budget.room(&mut self.marks, 1)?;
+                self.marks.push(self.stack.len());
+            }
+            // A mark, if it is on top.
+            b'0' => match self.marks.last() {
+                Some(&mark) if mark == self.stack.len() => _ = self.marks.pop(),
+                _ => _ = self.pop()?,
+            },
             b'1' => self.above_mark(Self::discard)?,
             b'2' => self.top().and_then(|top| self.push(top))?,
             b'N' | 0x88 | 0x89 => self.push(Packed::OTHER)?,
@@ -144,12 +151,6 @@ impl<R: BufRead> Machine<'_, R> {
         act(self, mark.min(self.stack.len()))
     }
 
-    fn mark(&mut self) -> Result<(), TraceFault> {
-        self.budget.room(&mut self.marks, 1)?;
-        self.marks.push(self.stack.len());
-        Ok(())
-    }
-
     fn discard(&mut self, from: usize) -> Result<(), TraceFault> {
         self.stack.truncate(from);
         Ok(())
@@ -174,14 +175,6 @@ impl<R: BufRead> Machine<'_, R> {
     fn below(&self, count: usize) -> Result<usize, TraceFault> {
         let floor = self.marks.last().copied().unwrap_or(0);
         self.stack.len().checked_sub(count).filter(|&from| from >= floor).ok_or(TraceFault::NotPickled)
-    }
-
-    fn pop_or_mark(&mut self) -> Result<(), TraceFault> {
-        match self.marks.last() {
-            Some(&mark) if mark == self.stack.len() => drop(self.marks.pop()),
-            _ => drop(self.pop()?),
-        }
-        Ok(())
     }
 
     fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), TraceFault> {
