@@ -197,11 +197,10 @@ impl Error {
     pub fn arena(&self) -> Option<&ArenaError> {
         match self {
             Self::Arena(error) => Some(error),
-            Self::OutOfMemory(error) => match &error.shortage {
+            _ => match &self.out_of_memory()?.shortage {
                 Shortage::Arena(error) => Some(error),
                 _ => None,
             },
-            _ => None,
         }
     }
 
@@ -212,11 +211,10 @@ impl Error {
         match self {
             Self::Backend(error) => Some(error),
             Self::NotOpened(error) => Some(&error.cause),
-            Self::OutOfMemory(error) => match &error.shortage {
+            _ => match &self.out_of_memory()?.shortage {
                 Shortage::Device(error) => Some(error),
                 _ => None,
             },
-            _ => None,
         }
     }
 

@@ -145,6 +145,21 @@ impl OutOfMemory {
             is_limit_above: false,
         }
     }
+
+    /// Names other pools, the largest ones.
+    fn write_other_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Number of pools that are named.
+        const NAMED: usize = 3;
+        for (index, pool) in self.other_pools.iter().take(NAMED).enumerate() {
+            let (held, idle) = (ByteSize(pool.held_bytes), ByteSize(pool.idle_bytes));
+            f.write_str(if index == 0 { "; of this process, " } else { ", " })?;
+            write!(f, "pool `{}` holds {held} ({idle} idle)", pool.name.escape_debug())?;
+        }
+        match self.other_pools.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more pools hold less"),
+        }
+    }
 }
 
 impl fmt::Display for OutOfMemory {
@@ -199,23 +214,6 @@ impl fmt::Display for OutOfMemory {
         self.write_other_pools(f)?;
         f.write_str("; ")?;
         self.write_remedy(f)
-    }
-}
-
-impl OutOfMemory {
-    /// Names other pools, the largest ones.
-    fn write_other_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Number of pools that are named.
-        const NAMED: usize = 3;
-        for (index, pool) in self.other_pools.iter().take(NAMED).enumerate() {
-            let (held, idle) = (ByteSize(pool.held_bytes), ByteSize(pool.idle_bytes));
-            f.write_str(if index == 0 { "; of this process, " } else { ", " })?;
-            write!(f, "pool `{}` holds {held} ({idle} idle)", pool.name.escape_debug())?;
-        }
-        match self.other_pools.len().saturating_sub(NAMED) {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more pools hold less"),
-        }
     }
 }
 

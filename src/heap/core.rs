@@ -359,12 +359,8 @@ impl PoolCore {
     /// request fits. `None` if the device never allocates as much.
     pub(crate) fn class_of(&self, bytes: u64) -> Option<u64> {
         // Relaxed: the limit is checked again under the lock.
-        let class = self.classes.round_within(bytes, self.largest_class());
+        let class = self.classes.round_within(bytes, self.largest_class.load(Relaxed));
         class.or_else(|| self.classes.round_within(bytes, self.max_allocation))
-    }
-
-    fn largest_class(&self) -> u64 {
-        self.largest_class.load(Relaxed)
     }
 
     /// Applies a changed limit to later requests.

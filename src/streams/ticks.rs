@@ -227,15 +227,12 @@ impl Ticks {
     /// Counts bytes that `user` freed in `tick` as live again.
     pub(crate) fn reused(&mut self, user: StreamId, freed_in: FreedIn, tick: u64, bytes: u64) {
         let first = self.frees.partition_point(|free| free.tick < tick);
-        let place =
-            self.frees.iter().skip(first).position(|free| (free.user, free.freed_in) == (user, freed_in));
-        if let Some(free) = place.and_then(|place| self.frees.get_mut(first + place)) {
+        let mut frees = self.frees.iter_mut().enumerate().skip(first);
+        if let Some((place, free)) = frees.find(|(_, free)| (free.user, free.freed_in) == (user, freed_in)) {
             let bytes = bytes.min(free.bytes);
             free.bytes -= bytes;
-            if free.bytes == 0
-                && let Some(place) = place
-            {
-                self.frees.remove(first + place);
+            if free.bytes == 0 {
+                self.frees.remove(place);
             }
             self.subtract(freed_in, bytes);
         } else if let Some((.., unmarked)) =

@@ -346,9 +346,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         Ok((hold, offset, capture))
     }
-}
 
-impl<B: Backend> ArenaBuffer<B> {
     pub(crate) fn is_emptied(&self) -> bool {
         self.is_emptied
     }

@@ -64,7 +64,6 @@ impl<B: Backend> DeviceArena<B> {
                 dropped.extend(uses.put(offset..offset + size, slot.uses.clone()));
             }
         }
-        let backing = backing.as_mut();
         match backing {
             None => engine.reset(),
             Some(backing) => backing.reset(engine)?,

@@ -21,7 +21,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
     pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
-        self.resize_or_explain(bytes, stream, |old, new| {
+        let resized = self.resize_by(bytes, stream, |old, new| {
             let are_of_one = old.stitched_at.is_none()
                 && new.stitched_at.is_none()
                 && Arc::ptr_eq(old.range(), new.range());
@@ -38,7 +38,8 @@ impl<B: Backend> ArenaBuffer<B> {
                 destination.offset(),
                 kept,
             )
-        })
+        });
+        resized.map_err(|error| self.device_arena().explain(error, Some(bytes)))
     }
 
     /// As [`resize`](Self::resize), without keeping the contents.
@@ -46,16 +47,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// As [`resize`](Self::resize).
     pub fn resize_discarding(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
-        self.resize_or_explain(bytes, stream, |_, _| Ok(()))
-    }
-
-    fn resize_or_explain(
-        &mut self,
-        bytes: u64,
-        stream: &B::Stream,
-        keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let resized = self.resize_by(bytes, stream, keep);
+        let resized = self.resize_by(bytes, stream, |_, _| Ok(()));
         resized.map_err(|error| self.device_arena().explain(error, Some(bytes)))
     }
 

@@ -65,7 +65,7 @@ pub(crate) enum Admission {
     Full,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
@@ -112,29 +112,7 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(caps: Caps, in_flight: Arc<AtomicU64>) -> Self {
-        Self {
-            caps,
-            now: Bytes::default(),
-            detached: 0,
-            share: 0,
-            is_private: false,
-            below: Sum::default(),
-            above: SmallVec::new(),
-            others_idle: 0,
-            peak: Peak::default(),
-            requested: 0,
-            live: 0,
-            leased: 0,
-            unanswered: 0,
-            peak_end: 0,
-            expected: 0,
-            allocated: 0,
-            in_flight,
-            overlap_refused_at: None,
-            freeing: 0,
-            freed: 0,
-            changes: 0,
-        }
+        Self { caps, in_flight, ..Self::default() }
     }
 
     /// Whether the cap on idle bytes allows a released block of `class` to stay.

@@ -230,10 +230,9 @@ impl<B: Backend> ArenaCore<B> {
             uses.put(pending.left_range(), Uses::new(stream.clone()))
         } else {
             let _ = engine.cancel_move(block);
-            let range = pending.hole_range();
             let users = Uses::new(stream.clone());
             pending.hole.iter().for_each(|user| users.recorded_on(user));
-            uses.put(range, users)
+            uses.put(pending.hole_range(), users)
         };
         if let Some(slot) = slots.get_mut(block) {
             if end != MoveEnd::Untouched {

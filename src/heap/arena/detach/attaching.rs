@@ -2,7 +2,7 @@
 
 use super::detaching::Change;
 use super::phase::{DetachedPiece, Phase};
-use super::right::Right;
+use super::right::{Refusal, Right};
 use super::view::{Mapping, View};
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
@@ -162,7 +162,7 @@ impl<B: Backend> ArenaCore<B> {
         let (change, new) = (Some(change), Vec::new());
         // From here on a drop reverses everything.
         let mut attaching =
-            Attaching { core: self, _right: Right::new(alone), range, change, gaps, new, grant: None };
+            Attaching { core: self, _right: (alone, Refusal::new()), range, change, gaps, new, grant: None };
         attaching.new = planned?;
         attaching.map()?;
         Ok(Some(attaching))

@@ -1,7 +1,7 @@
 //! The change from attached to detached.
 
 use super::phase::{Detached, DetachedPiece, OnFree, Phase};
-use super::right::Right;
+use super::right::{Refusal, Right};
 use super::view::{Kept, MapState, Mapping, View};
 use crate::error::{Error, Forbidden};
 use crate::heap::arena::core::ArenaCore;
@@ -187,7 +187,7 @@ impl<B: Backend> ArenaCore<B> {
         drop(state);
         // From here on a drop reverses everything.
         let mut detaching =
-            Detaching { core: self, _right: Right::new(alone), range, change: Some(Change::default()) };
+            Detaching { core: self, _right: (alone, Refusal::new()), range, change: Some(Change::default()) };
         self.state.set_asleep(true);
         self.state.pool().into_iter().for_each(|pool| _ = pool.trim_to(0));
         let state = self.state.lock();

@@ -14,17 +14,7 @@ pub(in crate::heap::arena) fn is_changing_one() -> bool {
 }
 
 /// The lock of changes of an arena that is detached or attached.
-#[derive(Debug)]
-pub(super) struct Right<'a> {
-    _alone: LongGuard<'a, ()>,
-    _refusal: Refusal,
-}
-
-impl<'a> Right<'a> {
-    pub(super) fn new(alone: LongGuard<'a, ()>) -> Self {
-        Self { _alone: alone, _refusal: Refusal::new() }
-    }
-}
+pub(super) type Right<'a> = (LongGuard<'a, ()>, Refusal);
 
 /// While it exists, requests of this thread are refused instead of waiting for such a change.
 #[derive(Debug)]

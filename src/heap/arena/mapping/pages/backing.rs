@@ -161,10 +161,6 @@ impl<B: Backend> Backing<B> {
         removed
     }
 
-    fn place_of(&self, extent: Extent) -> Option<usize> {
-        self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
-    }
-
     /// Bytes of addresses, including stitched ranges.
     pub(crate) fn address_bytes(&self) -> u64 {
         self.addresses + self.stitched_weight().bytes
@@ -181,6 +177,7 @@ impl<B: Backend> Backing<B> {
     }
 
     pub(crate) fn physical(&self, extent: Extent) -> Option<&Physical> {
-        self.physical.get(self.place_of(extent)?)
+        let place = self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()?;
+        self.physical.get(place)
     }
 }
