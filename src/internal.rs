@@ -120,7 +120,7 @@ pub fn refuse_while_changing<T>(act: impl FnOnce() -> T) -> T {
 /// Returns the offsets of the buffer's bytes in the range of the pool's arena, in order; none without an arena.
 #[must_use]
 pub fn parts<B: Backend>(buffer: &Buffer<B>) -> Vec<Range<u64>> {
-    buffer.parts()
+    buffer.block().extent::<B>().parts()
 }
 
 /// Sets the source of a pool whose settings state none.

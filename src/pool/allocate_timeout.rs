@@ -128,7 +128,7 @@ impl<B: Backend> Pool<B> {
     /// Number of requests that wait in [`allocate_timeout`](Self::allocate_timeout) at this moment.
     #[must_use]
     pub fn waiting_requests(&self) -> u64 {
-        if fork::is_forked() { 0 } else { self.core().depot().queue.deadlines() }
+        if fork::is_forked() { 0 } else { self.core().depot().queue.deadlines }
     }
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
@@ -158,7 +158,7 @@ impl<B: Backend> Pool<B> {
         core.close();
         // After that of this pool, whose later children are closed, too.
         core.descendants().iter().for_each(|core| core.close());
-        self.trim_to_or_log(0);
+        self.log_kept(self.trim_to(0).map(drop));
     }
 
     /// Whether the pool was [closed](Self::close).

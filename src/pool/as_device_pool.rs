@@ -19,7 +19,7 @@ impl<B: Backend> DevicePool for Handle<B> {
         };
         let before = taken();
         // Its children are listed, too.
-        pool.trim_own_or_log();
+        pool.log_kept(pool.core().trim_own_to::<B>(0).map(drop));
         before.saturating_sub(taken())
     }
 }

@@ -8,7 +8,6 @@ use crate::streams::order::WaitFor;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
-use std::ops::Range;
 use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId, fork};
 
 /// Device memory allocated from a [`Pool`](crate::Pool). Dropping it releases the memory to the pool, which it
@@ -313,11 +312,6 @@ impl<B: Backend> Buffer<B> {
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         self.block().address()
-    }
-
-    /// Returns the offsets of its bytes in the range of the pool's arena; none without an arena.
-    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
-        self.block().extent::<B>().parts()
     }
 
     /// Drops it. Not for a forked child.

@@ -54,16 +54,6 @@ impl<B: Backend> Pool<B> {
         outcome.map(|()| released)
     }
 
-    /// As [`trim_to`](Self::trim_to), for callers that go on without the memory: a failure is logged.
-    pub(crate) fn trim_to_or_log(&self, idle_bytes: u64) {
-        self.log_kept(self.trim_to(idle_bytes).map(drop));
-    }
-
-    /// As [`trim_to_or_log`](Self::trim_to_or_log), of all idle memory of the pool without its children.
-    pub(super) fn trim_own_or_log(&self) {
-        self.log_kept(self.core().trim_own_to::<B>(0).map(drop));
-    }
-
     /// Releases all idle memory of the pool, private memory as well. Returns its bytes.
     pub(crate) fn release_private(&self) -> u64 {
         let (core, supply) = (self.core(), self.core().supply::<B>());
@@ -79,7 +69,8 @@ impl<B: Backend> Pool<B> {
         released + of_arena
     }
 
-    fn log_kept(&self, released: Result<(), Error>) {
+    /// Logs a failure, for callers that go on without the memory.
+    pub(super) fn log_kept(&self, released: Result<(), Error>) {
         if let Err(error) = released {
             logging::warn!("pool {}: memory is kept that was to be released: {error}", self.name());
         }

@@ -21,7 +21,6 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
@@ -63,17 +62,6 @@ impl Block {
         })
     }
 
-    /// Releases its memory, which may call the driver. Afterwards it is a record for a [new](Self::new) block. Returns
-    /// the number of waits inserted between streams.
-    pub(crate) fn release_memory(&mut self) -> u64 {
-        self.part.release_memory()
-    }
-
-    /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
-    fn empty(&mut self, backend_state: &mut BackendState) -> bool {
-        self.part.empty(backend_state)
-    }
-
     /// Its current address, on devices that have addresses.
     #[inline]
     pub(crate) fn address(&self) -> Option<u64> {
@@ -91,11 +79,6 @@ impl Block {
             self.place.store(address, Ordering::Relaxed);
         }
         Some(address)
-    }
-
-    /// The hooks' ticket of the request that it serves, if they know of it.
-    pub(crate) fn ticket(&mut self) -> &mut Option<Ticket> {
-        self.part.ticket()
     }
 
     /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping, for `stream`
@@ -156,11 +139,6 @@ impl Block {
         self.part::<B>().users_in(backend_state)
     }
 
-    /// The streams that may use it.
-    fn users<B: Backend>(&self) -> Streams<B::Stream> {
-        self.part::<B>().users()
-    }
-
     /// Hands the block, whose users need not be waited for, to `stream`.
     ///
     /// # Errors
@@ -189,7 +167,7 @@ impl Block {
                 false => Err(self.need().refused(Forbidden::Wait)),
             };
         }
-        let users = self.users::<B>().into_iter().map(|user| (user, self.last_use.freed())).collect();
+        let users = self.part::<B>().users().into_iter().map(|user| (user, self.last_use.freed())).collect();
         let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
         self.adopt::<B>(stream)?;
         Ok(waits)
@@ -308,9 +286,7 @@ impl Block {
         }
         Ok(waits)
     }
-}
 
-impl Block {
     /// Records that it serves a request of `class`.
     pub(crate) fn serve(&mut self, class: u64) {
         self.excess = self.key.class - class;
@@ -321,7 +297,7 @@ impl Block {
 /// Returns the magazine bin for blocks of `key`, if the bin is for their class only.
 #[inline]
 fn bin_of(pool: &PoolCore, key: Key) -> u8 {
-    let is_kept = pool.class_table.are_unshared() && pool.has_magazine_for(key);
+    let is_kept = pool.class_table.are_unshared && pool.has_magazine_for(key);
     if is_kept { class_table::number(key.class) } else { NO_BIN }
 }
 

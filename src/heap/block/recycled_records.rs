@@ -74,14 +74,17 @@ impl Depot {
         let (class, requested) = (block.key.class, block.requested);
         let refused = self.recycle_record(block);
         if refused.is_none() {
-            self.note_back(class, requested);
+            self.accounts.returned(class, requested);
+            self.counters.live_buffers -= 1;
+            self.accounts.dropped(class);
+            self.accounts.freed(class);
         }
         refused
     }
 
     #[inline]
     fn recycle_record(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_room_for_records() || !block.empty(&mut self.backend_state) {
+        if !self.has_room_for_records() || !block.part.empty(&mut self.backend_state) {
             return Some(block);
         }
         self.counters.source_frees += 1;
@@ -103,12 +106,6 @@ impl Depot {
         None
     }
 
-    /// Takes a record for new memory.
-    #[inline]
-    pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
-        self.records.pop()
-    }
-
     /// Takes all records, which have handles of streams. To be dropped without the lock.
     #[must_use]
     pub(crate) fn take_records(&mut self) -> Vec<Box<Block>> {
@@ -117,15 +114,6 @@ impl Depot {
 
     fn has_room_for_records(&self) -> bool {
         self.records.len() < MOST && !self.is_dropped()
-    }
-
-    /// Counts a buffer's memory as returned to the arena.
-    #[inline]
-    fn note_back(&mut self, class: u64, requested: u64) {
-        self.accounts.returned(class, requested);
-        self.counters.live_buffers -= 1;
-        self.accounts.dropped(class);
-        self.accounts.freed(class);
     }
 
     /// Counts the reserved bytes of `key`, which the source delivered; `time` is set if it called the driver. `end` is
@@ -144,6 +132,6 @@ impl Depot {
         self.accounts.peak_end = self.accounts.peak_end.max(end);
         self.counters.source_allocations += 1;
         self.counters.live_buffers += 1;
-        self.count_miss(key);
+        self.note_request(key).misses += 1;
     }
 }

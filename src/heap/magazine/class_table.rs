@@ -33,7 +33,8 @@ pub(crate) struct ClassTable {
     reach: u64,
     /// No class that serves requests of more bytes has a bin.
     largest: u64,
-    are_unshared: bool,
+    /// Whether each class has its own bin, and the hit path finds it.
+    pub(crate) are_unshared: bool,
     pub(crate) is_observed: bool,
     /// The bin of each [`GRAIN`] of sizes; [`NO_BIN`] if its sizes have different bins.
     table: [u8; TABLE],
@@ -68,11 +69,6 @@ impl ClassTable {
     pub(crate) fn observed(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         Self { reach: 0, table: [NO_BIN; TABLE], largest, are_unshared: false, is_observed: true }
-    }
-
-    /// Whether each class has its own bin, and the hit path finds it.
-    pub(crate) fn are_unshared(&self) -> bool {
-        self.are_unshared
     }
 
     /// Returns the bin for a request, if it is known without rounding.
@@ -133,7 +129,7 @@ mod tests {
                     None => panic!("{rule} {bytes}"),
                 }
             }
-            assert_eq!(table.are_unshared(), found > 0, "{rule}");
+            assert_eq!(table.are_unshared, found > 0, "{rule}");
             assert!(found == 0 || found >= all - 4 * GRAIN, "{rule}: {found}");
         }
     }

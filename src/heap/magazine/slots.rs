@@ -17,11 +17,9 @@ static TAKEN: GlobalMutex<[bool; SLOTS]> = GlobalMutex::new([false; SLOTS]);
 /// Claims a slot that no open pool has. Returns `NO_SLOT` when all are taken.
 pub(crate) fn take() -> u8 {
     let mut taken = TAKEN.lock();
-    let free = (0..NO_SLOT).find(|&slot| !taken[usize::from(slot)]);
-    if let Some(slot) = free {
-        taken[usize::from(slot)] = true;
-    }
-    free.unwrap_or(NO_SLOT)
+    let Some(slot) = (0..NO_SLOT).find(|&slot| !taken[usize::from(slot)]) else { return NO_SLOT };
+    taken[usize::from(slot)] = true;
+    slot
 }
 
 /// Releases the slot of a dropped pool for another one.

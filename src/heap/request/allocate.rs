@@ -387,7 +387,7 @@ impl PoolCore {
         ask: impl FnOnce() -> Result<SourceMemory<B>, Error>,
     ) -> Result<Box<Block>, Error> {
         let (supply, key) = (self.supply::<B>(), request.key);
-        let mut record = reservation.take_record();
+        let mut record = reservation.record.take();
         // Before the bytes are committed, because it may drop the last handle of another stream.
         record.iter_mut().for_each(|record| record.belong_to::<B>(request.stream));
         let (calls, began) = (arena::calls_of_this_thread(), Instant::now());

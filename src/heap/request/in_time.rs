@@ -38,7 +38,7 @@ impl PoolCore {
         + 'static,
     ) -> Result<Option<Box<Block>>, Error> {
         let &Request { key, requested, stream, announced, position } = request;
-        let until = match position.until() {
+        let until = match position.until {
             Some(until) if !is_releasing() => until,
             _ => return serve(self, request, reserved),
         };

@@ -104,7 +104,7 @@ impl PoolCore {
     pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
         let error = self.shortage_of::<B>(request.need(), position, self.as_of_request(request, shortage));
-        if !position.has_deadline() {
+        if !position.has_deadline {
             self.count_out_of_memory(&error, false);
         }
         error.into()

@@ -29,7 +29,7 @@ impl PoolCore {
     ) -> Result<Box<Block>, Error> {
         // By the paths of a pool without an observer.
         let serve = |announced| {
-            let may_be_large = kind == self.kind && !position.has_deadline();
+            let may_be_large = kind == self.kind && !position.has_deadline;
             let large = may_be_large.then(|| self.allocate_large::<B>(bytes, stream, announced)).flatten();
             large.unwrap_or_else(|| self.allocate::<B>(bytes, kind, stream, (announced, position)))
         };
@@ -40,7 +40,7 @@ impl PoolCore {
         };
         let mut block = serve(Some(request.event()))?;
         let ticket = request.done(block.key.class, block.address());
-        *block.ticket() = Some(ticket);
+        *block.part.ticket() = Some(ticket);
         Ok(block)
     }
 
@@ -73,7 +73,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     pub(crate) fn release_observed(mut block: Box<Block>, release: impl FnOnce(Box<Block>)) {
-        let Some(ticket) = block.ticket().take() else { return release(block) };
+        let Some(ticket) = block.part.ticket().take() else { return release(block) };
         if !block.pool.hooks.need(HookCalls::AFTER_FREE) {
             block.pool.hooks.before(Occasion::Free, &block.pool.free_event(&block, ticket));
             return release(block);

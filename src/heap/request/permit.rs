@@ -32,7 +32,8 @@ impl Depot {
         !self.refuses()
             && !self.is_reserved_for_waiter(key.class, position)
             && !self.accounts.admits_at_once(key.class)
-            && !self.has_nothing_for(&self.keys_for(key))
+            && self.accounts.now.cached > 0
+            && self.keys_for(key).iter().any(|key| self.buckets.has_idle(key))
     }
 
     /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first. Returns the

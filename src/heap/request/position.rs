@@ -20,13 +20,13 @@ pub(crate) const GRACE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Position<'a> {
     pool: &'a PoolCore,
-    has_deadline: bool,
+    pub(super) has_deadline: bool,
     /// [`Queue::LAST`] until it is queued.
     number: Cell<u64>,
     awaited: Cell<Awaited>,
     /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no
     /// deadline.
-    until: Option<Instant>,
+    pub(super) until: Option<Instant>,
     /// Its number, for the thread that it departed from. It changes under the lock.
     shown: Option<Number>,
 }
@@ -55,11 +55,6 @@ impl<'a> Position<'a> {
         let mut position = Self::new(pool);
         (position.has_deadline, position.until) = (true, until);
         position
-    }
-
-    /// Returns the time after which the request begins no further call of the driver.
-    pub(crate) fn until(&self) -> Option<Instant> {
-        self.until
     }
 
     /// Whether the request begins no further call of the driver, and no wait.
@@ -102,10 +97,6 @@ impl<'a> Position<'a> {
         self.number.set(mem::replace(&mut departed.number, Queue::LAST));
     }
 
-    pub(crate) fn has_deadline(&self) -> bool {
-        self.has_deadline
-    }
-
     /// Returns its number; [`Queue::LAST`] if it is not queued.
     pub(crate) fn number(&self) -> u64 {
         self.number.get()
@@ -121,7 +112,7 @@ impl<'a> Position<'a> {
             if self.is_over() {
                 return;
             }
-            if self.has_deadline && depot.queue.deadlines() == 0 {
+            if self.has_deadline && depot.queue.deadlines == 0 {
                 // Each thread returns its magazines at its next call.
                 self.pool.recall(depot, Recall::Slots);
             }

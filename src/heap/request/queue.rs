@@ -40,7 +40,7 @@ pub(crate) struct Queue {
     /// Number of requests that ever waited, of all pools of a tree.
     begun: u64,
     /// Number of entries with a deadline.
-    deadlines: u64,
+    pub(crate) deadlines: u64,
     /// Whether entries with a deadline reserve nothing now, because the first one of the tree may never be served.
     is_open: bool,
     /// The first requests with a deadline of the other pools of the tree.
@@ -193,12 +193,6 @@ impl Queue {
             return None;
         }
         self.entries.iter().find(|entry| entry.has_deadline).map(|entry| (entry.number, entry.bytes))
-    }
-
-    /// Number of requests with a deadline.
-    #[inline]
-    pub(crate) fn deadlines(&self) -> u64 {
-        self.deadlines
     }
 
     /// Returns how long the first request with a deadline has been queued.

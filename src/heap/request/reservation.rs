@@ -29,7 +29,7 @@ pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
     /// A record for the memory, if one was kept.
-    record: Option<Box<Block>>,
+    pub(super) record: Option<Box<Block>>,
 }
 
 impl<'a> Reservation<'a> {
@@ -41,7 +41,7 @@ impl<'a> Reservation<'a> {
     /// Moves a reservation to another thread.
     pub(crate) fn depart(mut self, pool: &Arc<PoolCore>) -> DepartedReservation {
         let departed =
-            DepartedReservation { pool: Arc::clone(pool), class: self.class, record: self.take_record() };
+            DepartedReservation { pool: Arc::clone(pool), class: self.class, record: self.record.take() };
         mem::forget(self);
         departed
     }
@@ -55,7 +55,7 @@ impl<'a> Reservation<'a> {
         }
         depot.accounts.reserve(class, 0);
         let mut reservation = Self::new(pool, class);
-        reservation.record = depot.take_record();
+        reservation.record = depot.records.pop();
         Some(reservation)
     }
 
@@ -65,11 +65,6 @@ impl<'a> Reservation<'a> {
         let (pool, key) = (self.pool, Key { kind, class: self.class });
         mem::forget(self);
         pool.depot().commit_reservation(key, requested, end, time);
-    }
-
-    /// Takes the record for the memory, if one was kept.
-    pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
-        self.record.take()
     }
 }
 

@@ -14,22 +14,16 @@ pub(crate) mod times;
 use crate::environment::as_limit;
 use crate::figures::Group;
 use crate::heap::arena::DeviceArena;
-use crate::heap::ledger::accounts::Accounts;
-use crate::heap::request::queue::Queue;
-use crate::heap::stats::counts::{BytesNow, Counters, InMagazines};
+use crate::heap::core::Depot;
+use crate::heap::stats::counts::{BytesNow, InMagazines};
 use crate::source::Source;
-use std::time::Duration;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 
 impl PoolStats {
     /// Creates the statistics of a pool whose source is direct.
-    fn new(
-        accounts: &Accounts,
-        counters: &Counters,
-        in_magazines: &InMagazines,
-        buckets: Vec<BucketStats>,
-    ) -> Self {
+    fn new(depot: &Depot, in_magazines: &InMagazines, buckets: Vec<BucketStats>) -> Self {
+        let Depot { accounts, counters, queue, .. } = depot;
         let BytesNow { live, requested, idle } = in_magazines.bytes_now(accounts);
         let held = accounts.now.held();
         let in_flight = accounts.in_flight();
@@ -44,9 +38,9 @@ impl PoolStats {
             needed_bytes: needed,
             reserved_bytes: held,
             in_transit_bytes: accounts.now.charged - held,
-            waiting_requests: 0,
-            waiting_bytes: 0,
-            oldest_wait: Duration::ZERO,
+            waiting_requests: queue.deadlines,
+            waiting_bytes: queue.waiting_bytes(),
+            oldest_wait: queue.oldest_wait(),
             stream_waits: counters.stream_waits,
             reuse_waits: counters.reuse_waits,
             memory_calls: counters.source_allocations + counters.source_frees,
@@ -111,13 +105,6 @@ impl PoolStats {
             at
         });
         &mut self.buckets[at]
-    }
-
-    /// Sets the fields of requests that wait.
-    fn with_waiting(mut self, queue: &Queue) -> Self {
-        (self.waiting_requests, self.waiting_bytes) = (queue.deadlines(), queue.waiting_bytes());
-        self.oldest_wait = queue.oldest_wait();
-        self
     }
 
     /// Sets the fields that differ for an arena. `peak_end` is the highest end of a block if its size is fixed.

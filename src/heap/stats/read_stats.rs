@@ -31,7 +31,7 @@ impl Depot {
         let in_magazines =
             self.in_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
         let buckets = buckets.into_values().collect();
-        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets).with_waiting(&self.queue)
+        PoolStats::new(self, &in_magazines, buckets)
     }
 
     /// The pool's bytes, without the cost of its statistics.
@@ -62,11 +62,9 @@ impl PoolCore {
     /// Returns the pool's statistics, with the counts of its dropped children. Peaks include all requests of this
     /// thread, and those that other threads have reported.
     pub(crate) fn stats(&self) -> PoolStats {
-        magazine::inspect(self, |cache| {
-            let mut depot = self.depot();
-            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
-            self.complete(depot)
-        })
+        let mut depot = self.depot();
+        magazine::apply_delta(self, &mut depot);
+        self.complete(depot)
     }
 
     fn complete(&self, mut depot: DepotGuard) -> PoolStats {
@@ -78,11 +76,9 @@ impl PoolCore {
 
     /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
     pub(crate) fn reset_peaks(&self, end: u64) {
-        magazine::inspect(self, |cache| {
-            let mut depot = self.depot();
-            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
-            depot.accounts.reset_peaks(end);
-        });
+        let mut depot = self.depot();
+        magazine::apply_delta(self, &mut depot);
+        depot.accounts.reset_peaks(end);
     }
 
     /// Returns the idle bytes of the depot, without magazines, as of all requests of this thread and those that other

@@ -201,17 +201,6 @@ impl Depot {
         self.counters.reuse_waits += waits;
     }
 
-    /// Whether no class of `keys` has an idle block.
-    pub(crate) fn has_nothing_for(&mut self, keys: &[Key]) -> bool {
-        self.accounts.now.cached == 0 || !keys.iter().any(|key| self.buckets.has_idle(key))
-    }
-
-    /// Counts a request that the source served.
-    #[inline]
-    pub(crate) fn count_miss(&mut self, key: Key) {
-        self.note_request(key).misses += 1;
-    }
-
     /// Notes that a class is requested. Returns its counts.
     #[inline]
     pub(crate) fn note_request(&mut self, mut key: Key) -> &mut Requests {
@@ -225,12 +214,18 @@ impl Depot {
     /// Counts a block that goes from its bucket to a borrower.
     #[inline]
     fn make_live(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
-        self.note_reused(&block);
+        self.count_taken(&block);
         block.requested = requested;
-        self.counters.live_buffers += 1;
-        self.accounts.reused(block.key.class);
         self.accounts.make_live(block.key.class, requested);
         block
+    }
+
+    /// Counts a block that leaves its bucket for a borrower or a magazine.
+    #[inline]
+    pub(crate) fn count_taken(&mut self, block: &Block) {
+        self.note_reused(block);
+        self.counters.live_buffers += 1;
+        self.accounts.reused(block.key.class);
     }
 
     /// Counts a block in flight that leaves its bucket.
@@ -259,9 +254,7 @@ impl Depot {
             }
             Accept::Any => bucket.take_any(stream),
         }?;
-        self.note_reused(&block);
-        self.counters.live_buffers += 1;
-        self.accounts.reused(key.class);
+        self.count_taken(&block);
         Some(block)
     }
 
@@ -269,9 +262,7 @@ impl Depot {
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);
-        blocks.iter().for_each(|block| self.note_reused(block));
-        self.counters.live_buffers += blocks.len() as u64;
-        self.accounts.reused(key.class * blocks.len() as u64);
+        blocks.iter().for_each(|block| self.count_taken(block));
         blocks
     }
 

@@ -1,7 +1,6 @@
 //! Takes idle blocks out of the depot.
 
 use crate::heap::block::Block;
-use crate::heap::core::Life;
 use crate::heap::store::depot::Depot;
 use vrampool_backend::{MemoryKind, StreamId};
 
@@ -12,7 +11,10 @@ impl Depot {
         if bytes == 0 || self.keeps_all() {
             return Vec::new();
         }
-        self.note_hits();
+        // The stamps of buckets whose classes magazines have served, bypassing the depot.
+        for counters in &self.threads.counters {
+            counters.hit_classes().for_each(|class| self.buckets.note_hit(class));
+        }
         let (mut evicted, mut freed) = (Vec::new(), 0);
         for key in self.buckets.stalest() {
             let Some(bucket) = self.buckets.find(&key) else { continue };
@@ -43,20 +45,5 @@ impl Depot {
         self.counters.released.evicted += evicted.len() as u64;
         self.accounts.evict(evicted.iter().map(|block| block.key.class).sum());
         evicted
-    }
-
-    /// Updates the stamps of buckets whose classes magazines have served, bypassing the depot.
-    fn note_hits(&mut self) {
-        for counters in &self.threads.counters {
-            for class in counters.hit_classes() {
-                self.buckets.note_hit(class);
-            }
-        }
-    }
-
-    /// Stops keeping blocks. Returns idle blocks, and recycled records to be dropped.
-    pub(crate) fn end(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
-        self.life = Life::Dropped;
-        (self.evict(u64::MAX), self.take_records())
     }
 }

@@ -46,12 +46,7 @@ impl Depot {
         let block = unplaced?;
         let class = block.key.class;
         self.accounts.returned(class, block.requested);
-        if self.keeps_nothing() {
-            self.counters.live_buffers -= 1;
-            self.accounts.dropped(class);
-            return Some(block);
-        }
-        if !self.accounts.caps.cache(class) {
+        if self.keeps_nothing() || !self.accounts.caps.cache(class) {
             return Some(self.surplus(block, false));
         }
         if !self.accounts.may_cache(class) {
@@ -67,10 +62,7 @@ impl Depot {
             let with_others = bucket.leased > cache.map_or(0, |cache| cache.slots_of(class));
             return Some(self.surplus(block, with_others));
         }
-        note_idle(&block, &mut self.backend_state);
-        self.accounts.cached(class);
-        bucket.idle.push_back(block);
-        self.counters.live_buffers -= 1;
+        self.store(block);
         None
     }
 
@@ -100,9 +92,7 @@ impl PoolCore {
     pub(crate) fn take_oldest(&self, key: Key) -> Option<Borrowed> {
         let mut depot = self.depot();
         let block = depot.buckets.find(&key)?.idle.pop_front()?;
-        depot.note_reused(&block);
-        depot.counters.live_buffers += 1;
-        depot.accounts.reused(key.class);
+        depot.count_taken(&block);
         Some(Borrowed(Some(block)))
     }
 }
@@ -130,20 +120,14 @@ impl Drop for Borrowed {
         let Some(block) = self.0.take() else { return };
         let lock = block.pool.lock.lock;
         let mut depot = lock.lock();
-        let surplus = match depot.has_room_for(&block) {
-            true => {
-                depot.store(block);
-                None
-            }
-            false => {
-                depot.discard(&block);
-                Some(block)
-            }
-        };
-        drop(depot);
-        match surplus {
-            Some(block) => PoolCore::release_surplus(block),
-            None => lock.notify_freed(),
+        if depot.has_room_for(&block) {
+            depot.store(block);
+            drop(depot);
+            lock.notify_freed();
+        } else {
+            depot.discard(&block);
+            drop(depot);
+            PoolCore::release_surplus(block);
         }
     }
 }

@@ -20,7 +20,8 @@ impl PoolCore {
     pub(crate) fn end(&self) {
         magazine::leave(self);
         let mut depot = self.depot();
-        let (idle, records) = depot.end();
+        depot.life = Life::Dropped;
+        let (idle, records) = (depot.evict(u64::MAX), depot.take_records());
         let magazines = depot.await_magazines();
         self.epoch.store(DROPPED_EPOCH, Relaxed);
         drop(depot);

@@ -41,7 +41,7 @@ impl PoolCore {
             return Some(block);
         }
         if block.pool.has_magazine_for(block.key) {
-            let shares_bin = !block.pool.class_table.are_unshared();
+            let shares_bin = !block.pool.class_table.are_unshared;
             return if shares_bin { magazine::put_in_shared_bin(block) } else { Some(block) };
         }
         if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
@@ -63,7 +63,7 @@ impl PoolCore {
     /// Not cold, as its caller is, so that it is compiled for speed.
     #[inline(never)]
     fn release_unobserved(mut block: Box<Block>) {
-        if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
+        if !block.pool.class_table.are_unshared && block.pool.has_magazine_for(block.key) {
             match magazine::put_in_shared_bin(block) {
                 Some(unplaced) => block = unplaced,
                 None => return,
@@ -74,7 +74,7 @@ impl PoolCore {
             // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let unplaced = match block.pool.caps.cache(block.key.class) {
                 true => Self::release_cached(block),
-                false => Self::release_to_arena(block),
+                false => Self::put(block, lock.lock(), Depot::recycle_live),
             };
             match unplaced {
                 Some(unplaced) => block = unplaced,
@@ -108,7 +108,7 @@ impl PoolCore {
     pub(in crate::heap) fn release_surplus(mut block: Box<Block>) {
         let dropped = block.pool.is_dropped().then(|| Arc::clone(&block.pool));
         let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
-        report.waits = block.release_memory();
+        report.waits = block.part.release_memory();
         report.record = Some(block);
         drop(report);
         if let Some(pool) = dropped.filter(|pool| pool.is_unused()) {
@@ -130,14 +130,6 @@ impl PoolCore {
             depot = lock.lock();
         }
         Self::put(block, depot, Depot::keep)
-    }
-
-    /// Returns a block of a class that is never kept to the arena. Returns it if that takes more than
-    /// bookkeeping.
-    #[inline(always)]
-    fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
-        let depot = block.pool.lock.lock.lock();
-        Self::put(block, depot, Depot::recycle_live)
     }
 
     /// Puts a block into the depot by `put`. Returns it if that takes more than the depot.
@@ -171,7 +163,7 @@ impl PoolCore {
     pub(crate) fn release_counted(&self, mut blocks: Vec<Box<Block>>, freed: u64) {
         if !blocks.is_empty() {
             let mut report = ReleaseReport::new(self.lock.lock, blocks.len() as u64, freed);
-            report.waits = blocks.iter_mut().map(|block| block.release_memory()).sum();
+            report.waits = blocks.iter_mut().map(|block| block.part.release_memory()).sum();
             drop(blocks);
         }
     }

@@ -137,7 +137,7 @@ proptest! {
             }
             prop_assert!(queue.sleep(queue.begun + 1).is_none(), "it is not queued");
             let deadlines = twin.iter().filter(|request| request.has_deadline).count() as u64;
-            prop_assert_eq!(queue.deadlines(), deadlines);
+            prop_assert_eq!(queue.deadlines, deadlines);
             let is_any = |awaited| twin.iter().any(|request| request.awaited == awaited);
             prop_assert_eq!(queue.awaits_release(), is_any(Awaited::Release));
             prop_assert_eq!(queue.awaits_device(), is_any(Awaited::Device));
