@@ -292,12 +292,15 @@ pub(crate) struct Block {
 
 /// Operations of a block's [part](crate::heap::block::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
+    /// Returns its memory to an arena, for a [refill](Block::refill), if that needs only bookkeeping.
     fn empty(&mut self, backend_state: &mut BackendState) -> bool;
     /// Whether its buffer of an arena has no block.
     fn is_emptied(&self) -> bool;
-    /// Returns the waits between streams.
+    /// Releases its memory, which may call the driver. Afterwards its block is a record for a [new](Block::new) one.
+    /// Returns the number of waits inserted between streams.
     fn release_memory(&mut self) -> u64;
     fn address(&self) -> Option<(u64, bool)>;
+    /// The hooks' ticket of the request that it serves, if they know of it.
     fn ticket(&mut self) -> &mut Option<Ticket>;
     /// The streams that may use it, the writer last, under the depot's lock.
     fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]>;

@@ -221,7 +221,7 @@ impl<B: Backend> Batch<'_, B> {
         let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 self.drive(slot, work);
-                // Other streams may work on for long.
+                // Memory beyond the group's shares is released now: other streams may work on for long.
                 if self.core.over_shares(self.group) > 0 {
                     self.leave(slot);
                 }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
-    /// Makes a record [without memory](Self::release_memory) the stream's. It may have the last handle of another one.
+    /// Makes a record [without memory](crate::heap::core::ErasedPart::release_memory) the stream's. It may have the last handle of another one.
     pub(crate) fn belong_to<B: Backend>(&mut self, stream: &B::Stream) {
         let uses = &mut self.part_mut::<B>().uses;
         if uses.writer.id() != stream.id() {
@@ -81,7 +81,7 @@ impl Block {
         Some(address)
     }
 
-    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping, for `stream`
+    /// Makes an [emptied](crate::heap::core::ErasedPart::empty) record a block of the arena again, if that needs only bookkeeping, for `stream`
     /// or, without one, its last writer. Returns its end in the arena, and streams to be dropped without any lock.
     #[inline(always)]
     fn refill<B: Backend>(
@@ -134,7 +134,7 @@ impl Block {
         tick > 0 && !users.is_empty() && users.into_iter().all(is_over)
     }
 
-    /// As [`users`](Self::users), under the depot's lock.
+    /// The streams that may use it, under the depot's lock.
     pub(crate) fn users_in<B: Backend>(&self, backend_state: &BackendState) -> Streams<B::Stream> {
         self.part::<B>().users_in(backend_state)
     }

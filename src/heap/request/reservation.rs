@@ -60,7 +60,7 @@ impl<'a> Reservation<'a> {
     }
 
     /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
-    /// highest block in an arena of fixed size. Its record must have been [taken](Self::take_record).
+    /// highest block in an arena of fixed size. Its record must have been taken.
     pub(crate) fn commit(self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
         let (pool, key) = (self.pool, Key { kind, class: self.class });
         mem::forget(self);

@@ -20,6 +20,7 @@ impl PoolCore {
     pub(crate) fn end(&self) {
         magazine::leave(self);
         let mut depot = self.depot();
+        // From here on no block is kept.
         depot.life = Life::Dropped;
         let (idle, records) = (depot.evict(u64::MAX), depot.take_records());
         let magazines = depot.await_magazines();

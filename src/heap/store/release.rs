@@ -74,6 +74,7 @@ impl PoolCore {
             // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let unplaced = match block.pool.caps.cache(block.key.class) {
                 true => Self::release_cached(block),
+                // A block that is never kept goes to the arena, if that takes only bookkeeping.
                 false => Self::put(block, lock.lock(), Depot::recycle_live),
             };
             match unplaced {
