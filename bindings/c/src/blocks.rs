@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
-use vrampool::internal::BriefLock;
+use vrampool::internal::{BriefLock, BriefLockGuard};
 
 /// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one
 /// thread allocates and frees stays in its cache.
@@ -39,6 +39,12 @@ impl Held {
     #[inline(always)]
     pub(crate) fn is_plainly_of(&self, raw: usize) -> bool {
         self.stream == raw && raw != streams::PER_THREAD && self.epoch == streams::epoch()
+    }
+
+    /// Whether another call has its memory.
+    #[inline(always)]
+    fn is_elsewhere(&self) -> bool {
+        matches!(self.memory, Memory::Elsewhere)
     }
 
     /// The stream it was allocated for: the handle may be another stream's on another thread, or later.
@@ -79,18 +85,23 @@ pub(crate) fn insert<M: Into<Memory>>(
     }
 }
 
-/// Removes a block and returns it, unless `check` fails.
-pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<Held, Failure> {
+/// Locks the shard of a block, once no other call has the block.
+fn lock(address: u64) -> Result<BriefLockGuard<'static, Table<Held>>, Failure> {
     loop {
-        let mut shard = shard(address).lock();
-        let held = shard.get(address).ok_or_else(|| foreign(address))?;
-        if !matches!(held.memory, Memory::Elsewhere) {
-            check(held)?;
-            return shard.take(address, |held| Some(mem::take(held))).ok_or_else(|| foreign(address));
+        let shard = shard(address).lock();
+        if !shard.get(address).ok_or_else(|| foreign(address))?.is_elsewhere() {
+            return Ok(shard);
         }
         drop(shard);
         wait_for(address);
     }
+}
+
+/// Removes a block and returns it, unless `check` fails.
+pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<Held, Failure> {
+    let mut shard = lock(address)?;
+    check(shard.get(address).ok_or_else(|| foreign(address))?)?;
+    shard.take(address, |held| Some(mem::take(held))).ok_or_else(|| foreign(address))
 }
 
 /// Removes a block of a pool and returns its memory, if its free has to wait for no stream but `stream`, or without
@@ -119,21 +130,12 @@ pub(crate) fn remove_plain(
 /// Forgets a block and returns it; `None` where no block begins, or another call has it.
 #[inline(always)]
 pub(crate) fn remove_ready(address: u64) -> Option<Held> {
-    let take = |held: &mut Held| (!matches!(held.memory, Memory::Elsewhere)).then(|| mem::take(held));
-    shard(address).lock().take(address, take)
+    shard(address).lock().take(address, |held| (!held.is_elsewhere()).then(|| mem::take(held)))
 }
 
 /// Looks at a block.
 pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Failure> {
-    loop {
-        let shard = shard(address).lock();
-        let held = shard.get(address).ok_or_else(|| foreign(address))?;
-        if !matches!(held.memory, Memory::Elsewhere) {
-            return Ok(look(held));
-        }
-        drop(shard);
-        wait_for(address);
-    }
+    lock(address)?.get(address).map(look).ok_or_else(|| foreign(address))
 }
 
 /// Held while a thread checks whether a block that another call uses is back.
@@ -148,9 +150,8 @@ fn wait_for(address: u64) {
     let mut returns = RETURNS.lock();
     #[cfg(test)]
     tests::WAITS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let is_elsewhere = |held: &Held| matches!(held.memory, Memory::Elsewhere);
     // A call that returns a block puts it there first, and then notifies under this lock.
-    while shard(address).lock().get(address).is_some_and(is_elsewhere) {
+    while shard(address).lock().get(address).is_some_and(Held::is_elsewhere) {
         RETURNED.wait(&mut returns);
     }
 }
@@ -160,37 +161,28 @@ pub(crate) fn borrow<T>(
     address: u64,
     act: impl FnOnce(&mut Held) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut held = loop {
-        let mut shard = shard(address).lock();
+    let mut borrowed = {
+        let mut shard = lock(address)?;
         let held = shard.get_mut(address).ok_or_else(|| foreign(address))?;
-        if !matches!(held.memory, Memory::Elsewhere) {
-            let memory = mem::replace(&mut held.memory, Memory::Elsewhere);
-            break Returned { address, held: Some(Held { memory, ..*held }) };
-        }
-        drop(shard);
-        wait_for(address);
+        let memory = mem::replace(&mut held.memory, Memory::Elsewhere);
+        Returned { address, held: Held { memory, ..*held } }
     };
-    match &mut held.held {
-        Some(held) => act(held),
-        None => Err(foreign(address)),
-    }
+    act(&mut borrowed.held)
 }
 
 /// Puts a borrowed block back, also when a panic passes by.
 struct Returned {
     address: u64,
-    held: Option<Held>,
+    held: Held,
 }
 
 impl Drop for Returned {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            if let Some(place) = shard(self.address).lock().get_mut(self.address) {
-                *place = held;
-            }
-            drop(RETURNS.lock());
-            RETURNED.notify_all();
+        if let Some(place) = shard(self.address).lock().get_mut(self.address) {
+            *place = mem::take(&mut self.held);
         }
+        drop(RETURNS.lock());
+        RETURNED.notify_all();
     }
 }
 

@@ -122,18 +122,23 @@ impl<'a, T> From<&'a T> for Given<'a, T> {
     }
 }
 
-impl<T: Copy> Given<'_, T> {
+impl<'a, T> Given<'a, T> {
     /// None.
     #[must_use]
     pub fn null() -> Self {
         Self { place: ptr::null(), of: PhantomData }
     }
 
-    pub(crate) fn get(self) -> Option<T> {
-        // SAFETY: null, made of a reference, or C's promise: an aligned `T` that stays as it is during the call.
-        unsafe { self.place.as_ref() }.copied()
+    pub(crate) fn get(self) -> Option<&'a T> {
+        // SAFETY: null, made of a reference, or C's promise: an aligned `T` that is there during the call, and stays as
+        // it is; what a `Place` has is changed meanwhile by calls alone that do so in one step.
+        unsafe { self.place.as_ref() }
     }
 }
+
+/// A place of C's that has the address of a block: a `void **`. Calls take what is there in one step, so that
+/// one of several has it.
+pub type Place<'a> = Given<'a, AtomicPtr<c_void>>;
 
 /// Where an answer goes: a `T *`.
 #[derive(Debug)]
@@ -182,35 +187,6 @@ impl<T> Out<'_, T> {
         self.check(argument)?;
         self.set(value()?);
         Ok(())
-    }
-}
-
-/// A place of C's that has the address of a block: a `void **`. Calls take what is there in one step, so that
-/// one of several has it.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct Place<'a> {
-    place: *const AtomicPtr<c_void>,
-    of: PhantomData<&'a AtomicPtr<c_void>>,
-}
-
-impl<'a> From<&'a AtomicPtr<c_void>> for Place<'a> {
-    fn from(place: &'a AtomicPtr<c_void>) -> Self {
-        Self { place, of: PhantomData }
-    }
-}
-
-impl<'a> Place<'a> {
-    /// Nowhere.
-    #[must_use]
-    pub fn null() -> Self {
-        Self { place: ptr::null(), of: PhantomData }
-    }
-
-    pub(crate) fn get(self) -> Option<&'a AtomicPtr<c_void>> {
-        // SAFETY: null, made of a reference, or C's promise: an aligned pointer that is there during the call, and
-        // changed meanwhile by calls alone that do so in one step.
-        unsafe { self.place.as_ref() }
     }
 }
 

@@ -84,11 +84,15 @@ pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     let values = values(options, &KEYS)?;
     let bytes = |key| values.get(key).map(|value| size(key, value)).transpose();
     let mut builder = Broker::builder(&home.device);
-    if let Some(name) = values.get("name") {
-        builder = builder.name(*name);
-    }
-    if let Some(bytes) = bytes("reserve")? {
-        builder = builder.reserve(bytes);
+    for (&key, &value) in &values {
+        builder = match key {
+            "name" => builder.name(value),
+            "reserve" => builder.reserve(size(key, value)?),
+            "pinned_max" => builder.pinned_max(size(key, value)?),
+            "spill_threshold" => builder.spill_threshold(size(key, value)?),
+            "spill_directory" => builder.spill_directory(value),
+            _ => builder,
+        };
     }
     builder = builder.budget(bytes("budget")?.unwrap_or(UNLIMITED).min(pool.limit()));
     match (bytes("staging_block")?, bytes("staging")?) {
@@ -96,15 +100,6 @@ pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
         (Some(block), Some(all)) => builder = builder.staging(block, all),
         (Some(_), None) => return Err(alone("staging_block", "staging")),
         (None, Some(_)) => return Err(alone("staging", "staging_block")),
-    }
-    if let Some(bytes) = bytes("pinned_max")? {
-        builder = builder.pinned_max(bytes);
-    }
-    if let Some(bytes) = bytes("spill_threshold")? {
-        builder = builder.spill_threshold(bytes);
-    }
-    if let Some(directory) = values.get("spill_directory") {
-        builder = builder.spill_directory(*directory);
     }
     let (arrays, streams) = Default::default();
     let broker = builder.build()?;

@@ -1,32 +1,14 @@
 //! Requests that a thread serves from idle memory, by C's numbers for pool and stream: no table of pools, no count and,
 //! from its own idle blocks, no lock.
 
-use crate::streams::{self, Named};
+use crate::streams::Named;
+use vrampool::Pool;
 use vrampool::any::AnyDevice;
 use vrampool::internal::{self, Numbers};
-use vrampool::{Buffer, Pool};
 
 /// From now on this thread serves requests like this one from its idle blocks of `pool`.
 pub(crate) fn remember(handle: u64, Named { raw, id, epoch }: Named, bytes: u64, pool: &Pool<AnyDevice>) {
     internal::know(Numbers { pool: handle, stream: raw as u64, epoch }, bytes, pool, id);
-}
-
-/// [`take`] or [`take_large`].
-pub(crate) type Take = fn(u64, usize, u64) -> Option<(Buffer<AnyDevice>, u64)>;
-
-/// Takes an idle block of this thread, if it remembers where. Returns it with the present epoch of streams. `None` is
-/// no failure.
-#[inline(always)]
-pub(crate) fn take(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
-    let epoch = streams::epoch();
-    Some((internal::take_known(Numbers { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
-}
-
-/// As [`take`], of idle memory that threads share.
-#[inline(always)]
-pub(crate) fn take_large(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
-    let epoch = streams::epoch();
-    Some((internal::take_known_large(Numbers { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
 }
 
 #[cfg(test)]
@@ -35,7 +17,7 @@ mod tests {
     use crate::failure::{Failure, Status};
     use crate::options::Options;
     use crate::pool::CPool;
-    use crate::{registry, scopes};
+    use crate::{registry, scopes, streams};
     use vrampool_sleep::DEFAULT_TAG;
 
     fn pool(source: &str) -> u64 {
@@ -47,8 +29,9 @@ mod tests {
     const SMALL: u64 = 100;
     const LARGE: u64 = 2 << 20;
 
-    fn is_hit(handle: u64, bytes: u64) -> bool {
-        take(handle, 0, bytes).or_else(|| take_large(handle, 0, bytes)).is_some()
+    fn is_hit(handle: u64, size: u64) -> bool {
+        let of = Numbers { pool: handle, stream: 0, epoch: streams::epoch() };
+        internal::take_known(of, size).or_else(|| internal::take_known_large::<AnyDevice>(of, size)).is_some()
     }
 
     fn free(handle: u64, address: u64) {
@@ -74,8 +57,7 @@ mod tests {
         for bytes in [SMALL, LARGE] {
             assert!(!is_hit(handle, bytes), "nothing was freed yet");
             assert!(remembers(handle, bytes));
-            let record = |pool: &CPool| pool.recording.start(100);
-            registry::with(handle, record).expect("begun");
+            registry::with(handle, |pool| pool.recording.start(100)).expect("begun");
             assert!(!is_hit(handle, bytes) && !remembers(handle, bytes), "each request is recorded");
             registry::with(handle, |pool| pool.recording.stop(|_| Ok::<_, Failure>(()))).expect("ended");
             assert!(remembers(handle, bytes));

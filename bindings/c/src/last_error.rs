@@ -44,7 +44,8 @@ pub(crate) fn text() -> *const c_char {
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Returns a copy of it.
-pub(crate) fn copied() -> String {
+/// The text of [`vrampool_last_error`](crate::vrampool_last_error), for Rust.
+#[must_use]
+pub fn copied() -> String {
     LAST.try_with(|last| last.borrow().1.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -17,7 +17,8 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::{Backend, Buffer, Error, internal};
+use vrampool::internal::{self, Numbers};
+use vrampool::{Backend, Buffer, Error};
 use vrampool_sleep::{DEFAULT_TAG, SleepCounts};
 
 #[derive(Debug)]
@@ -54,10 +55,17 @@ impl CPool {
         })
     }
 
-    /// An idle block that [`hits`] takes. `None` is no failure.
+    /// An idle block of this thread if it remembers where one is, or of memory that threads share: what `take` takes.
+    /// `None` is no failure.
     #[inline(always)]
-    pub(crate) fn allocate_hit(handle: u64, bytes: u64, stream: usize, take: hits::Take) -> Option<u64> {
-        let (buffer, epoch) = take(handle, stream, bytes)?;
+    pub(crate) fn allocate_hit(
+        handle: u64,
+        bytes: u64,
+        stream: usize,
+        take: impl FnOnce(Numbers, u64) -> Option<Buffer<AnyDevice>>,
+    ) -> Option<u64> {
+        let epoch = streams::epoch();
+        let buffer = take(Numbers { pool: handle, stream: stream as u64, epoch }, bytes)?;
         let address = buffer.address()?;
         blocks::insert(address, (handle, stream, epoch), buffer, Note::default()).ok().map(|()| address)
     }
@@ -93,10 +101,8 @@ impl CPool {
         let is_plain = is_unscoped && !self.recording.is_active();
         self.home.with_stream(raw, |stream| {
             let named = Named::new(raw, stream, epoch);
-            let buffer = match tagged.pool.allocate(bytes, stream) {
-                Ok(buffer) => buffer,
-                Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
-            };
+            let allocated = tagged.pool.allocate(bytes, stream);
+            let buffer = allocated.or_else(|error| self.allocate_again(tagged, bytes, stream, error))?;
             if is_plain {
                 hits::remember(self.handle, named, bytes, &tagged.pool);
             }
@@ -162,8 +168,8 @@ impl CPool {
                 tagged.pool.synchronize_freed(stream)?;
                 Ok(tagged.pool.allocate(bytes, stream)?)
             }
-            Err(failure) => Err(failure),
-            Ok(mut buffer) => {
+            aside => {
+                let mut buffer = aside?;
                 internal::adopt(&mut buffer, stream)?;
                 Ok(buffer)
             }
@@ -174,10 +180,8 @@ impl CPool {
     /// when this returns. What the graph does with the block later is behind that, whenever it is launched.
     fn allocate_aside(&self, tagged: &Tagged, bytes: u64) -> Result<Buffer<AnyDevice>, Failure> {
         let aside = self.home.aside()?;
-        let buffer = match tagged.pool.allocate(bytes, aside) {
-            Ok(buffer) => buffer,
-            Err(error) => self.allocate_again(tagged, bytes, aside, error)?,
-        };
+        let allocated = tagged.pool.allocate(bytes, aside);
+        let buffer = allocated.or_else(|error| self.allocate_again(tagged, bytes, aside, error))?;
         self.home.device.synchronize(aside)?;
         Ok(buffer)
     }
@@ -209,17 +213,13 @@ impl CPool {
         stream: &AnyStream,
         error: Error,
     ) -> Result<Buffer<AnyDevice>, Failure> {
-        if !error.is_out_of_memory() {
-            return Err(tagged.refusal(error));
+        match error {
+            Error::Asleep { requested_bytes, .. } => Err(tagged.asleep(requested_bytes)),
+            error if error.is_out_of_memory() && self.captures.spare(&self.home) => {
+                Ok(tagged.pool.allocate(bytes, stream)?)
+            }
+            error => Err(error.into()),
         }
-        let error = match self.captures.spare(&self.home) {
-            false => error,
-            true => match tagged.pool.allocate(bytes, stream) {
-                Ok(buffer) => return Ok(buffer),
-                Err(error) => error,
-            },
-        };
-        Err(error.into())
     }
 
     /// All tags, by name.
@@ -264,7 +264,7 @@ impl CPool {
     /// it.
     pub(crate) fn end(&self) {
         self.captures.release_all(&self.home);
-        self.main.trim();
+        self.main.trim_to(0);
         streams::forget();
     }
 

@@ -3,10 +3,9 @@
 //!
 //! Neither the device is waited for, nor a lock that is held during a call of its driver.
 
-use crate::blocks;
+use crate::blocks::{self, Held};
 use crate::boundary::guarded;
 use crate::registry;
-use crate::uses::Unfreed;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -36,7 +35,7 @@ pub enum Freed {
 
 /// A block that is freed when this is dropped, which may wait for the device.
 #[derive(Debug)]
-pub struct Later(Option<Unfreed>);
+pub struct Later(Option<Held>);
 
 /// Frees the block whose address is at `place`, which becomes null in the same step, behind the work on the
 /// stream that it was allocated for.
@@ -52,16 +51,16 @@ pub fn free_at(place: &AtomicPtr<c_void>) -> Freed {
             place.store(address, Ordering::Release);
             return Ok(Freed::No);
         };
-        Ok(held.free_ready().map_or(Freed::Done, |unfreed| Freed::Later(Later(Some(unfreed)))))
+        Ok(held.free_ready().map_or(Freed::Done, |held| Freed::Later(Later(Some(held)))))
     });
     freed.unwrap_or(Freed::No)
 }
 
 impl Drop for Later {
     fn drop(&mut self) {
-        if let Some(unfreed) = self.0.take() {
+        if let Some(held) = self.0.take() {
             let freed = guarded(|| {
-                unfreed.free();
+                held.free();
                 Ok(())
             });
             if let Err(failure) = freed {

@@ -2,7 +2,6 @@
 
 use crate::blocks;
 use crate::failure::{Failure, Status, check_no_callback};
-use crate::hits;
 use crate::metrics;
 use crate::pool::CPool;
 use crate::sleeping::Sleeping;
@@ -12,8 +11,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
-use vrampool::Pool;
 use vrampool::any::AnyDevice;
+use vrampool::{Pool, internal};
 
 /// How many pools there can be at a time, as a power of two.
 const BITS: u32 = 10;
@@ -73,7 +72,7 @@ pub(crate) fn with<T>(handle: u64, act: impl FnOnce(&CPool) -> Result<T, Failure
 /// Allocates a block of a pool, under the tag of this thread's scope. Returns its address.
 #[inline(never)]
 pub(crate) fn allocate(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
-    match CPool::allocate_hit(handle, bytes, stream, hits::take) {
+    match CPool::allocate_hit(handle, bytes, stream, internal::take_known) {
         Some(address) => Ok(address),
         None => allocate_large_hit(handle, bytes, stream),
     }
@@ -82,7 +81,7 @@ pub(crate) fn allocate(handle: u64, bytes: u64, stream: usize) -> Result<u64, Fa
 /// Two separate functions, so that none need save the registers that the next one uses.
 #[inline(never)]
 fn allocate_large_hit(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
-    match CPool::allocate_hit(handle, bytes, stream, hits::take_large) {
+    match CPool::allocate_hit(handle, bytes, stream, internal::take_known_large) {
         Some(address) => Ok(address),
         None => allocate_past_hits(handle, bytes, stream),
     }

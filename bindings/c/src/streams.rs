@@ -4,7 +4,7 @@ use crate::failure::{Failure, Status};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -167,11 +167,7 @@ impl Home {
             return Ok(unsafe { device.wrap_raw_stream(raw as *mut _) }?.into());
         }
         if raw == 0 {
-            if let Some(stream) = self.null.get() {
-                return Ok(stream.clone());
-            }
-            let stream = self.device.create_stream()?;
-            return Ok(self.null.get_or_init(|| stream).clone());
+            return self.kept(&self.null).cloned();
         }
         self.of_device(
             raw,
@@ -196,11 +192,16 @@ impl Home {
 
     /// A stream that is never captured.
     pub(crate) fn aside(&self) -> Result<&AnyStream, Failure> {
-        if let Some(stream) = self.aside.get() {
+        self.kept(&self.aside)
+    }
+
+    /// The stream at a place, made by the first call.
+    fn kept<'a>(&self, place: &'a OnceLock<AnyStream>) -> Result<&'a AnyStream, Failure> {
+        if let Some(stream) = place.get() {
             return Ok(stream);
         }
         let stream = self.device.create_stream()?;
-        Ok(self.aside.get_or_init(|| stream))
+        Ok(place.get_or_init(|| stream))
     }
 
     /// A new stream, under the handle that the device's driver knows it by, if it has one.
@@ -340,11 +341,6 @@ pub(crate) fn forget_requests() {
 fn place(key: u64, raw: usize) -> usize {
     let hash = (raw as u64 ^ key.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> (u64::BITS - KNOWN.ilog2())) as usize
-}
-
-/// Of the number of a stream, what C has.
-pub(crate) fn as_handle(raw: usize) -> *mut c_void {
-    raw as *mut c_void
 }
 
 fn unknown(raw: usize) -> Failure {

@@ -1,8 +1,8 @@
 //! Tags: their pools.
 
 use crate::failure::{Failure, Status};
+use vrampool::Pool;
 use vrampool::any::AnyDevice;
-use vrampool::{Error, Pool};
 use vrampool_sleep::{SleepArena, SleepState};
 
 /// The pool of a tag.
@@ -20,11 +20,6 @@ impl Tagged {
         Self { tag: tag.into(), pool, arena }
     }
 
-    /// Releases its pool's idle memory; a failure is logged.
-    pub(crate) fn trim(&self) {
-        self.trim_to(0);
-    }
-
     /// Releases idle memory of its pool beyond `idle_bytes`, and returns the released bytes. A failure is
     /// logged.
     pub(crate) fn trim_to(&self, idle_bytes: u64) -> u64 {
@@ -32,15 +27,6 @@ impl Tagged {
             log::warn!("tag {}: idle memory was not released: {error}", self.tag);
             0
         })
-    }
-
-    /// The failure of a request of the tag. Of a sleeping one it has the tag's name.
-    #[cold]
-    pub(crate) fn refusal(&self, error: Error) -> Failure {
-        match error {
-            Error::Asleep { requested_bytes: bytes, .. } => self.asleep(bytes),
-            error => error.into(),
-        }
     }
 
     /// The failure of a request of `bytes` bytes while it is asleep.

@@ -3,6 +3,7 @@
 use crate::blocks::{self, Held};
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::memory::Memory;
+use crate::recording::Note;
 use crate::registry;
 use crate::streams::Home;
 use std::mem;
@@ -21,19 +22,20 @@ impl Held {
         }
     }
 
-    /// As [`free`](Self::free), but returns what may wait.
+    /// As [`free`](Self::free), but returns what is left to be freed, which may wait.
     #[inline(always)]
-    pub(crate) fn free_ready(mut self) -> Option<Unfreed> {
+    pub(crate) fn free_ready(mut self) -> Option<Self> {
         if matches!(self.memory, Memory::Unordered(_)) {
-            return Some(Unfreed::Held(self));
+            return Some(self);
         }
         self.note_freed();
-        match mem::replace(&mut self.memory, Memory::Elsewhere) {
-            Memory::Pool(buffer) => {
-                internal::release_ready(buffer).map(|buffer| Unfreed::Noted(Memory::Pool(buffer)))
-            }
-            memory => Some(Unfreed::Noted(memory)),
-        }
+        self.memory = match self.memory {
+            Memory::Pool(buffer) => Memory::Pool(internal::release_ready(buffer)?),
+            memory => memory,
+        };
+        // The recording knows that it was freed.
+        self.note = Note::default();
+        Some(self)
     }
 
     #[inline(always)]
@@ -65,23 +67,6 @@ fn free_unordered(pool: u64, buffer: Buffer<AnyDevice>) {
     // Of a pool that was destroyed.
     if let Err(failure) = later.or_else(|_| registry::home_of(pool)?.drain()) {
         log::warn!("a block is freed in the order of its own stream only: {}", failure.text);
-    }
-}
-
-/// A block whose release may wait.
-#[derive(Debug)]
-pub(crate) enum Unfreed {
-    Held(Held),
-    /// The recording knows that it was freed.
-    Noted(Memory),
-}
-
-impl Unfreed {
-    pub(crate) fn free(self) {
-        match self {
-            Self::Held(held) => held.free(),
-            Self::Noted(memory) => drop(memory),
-        }
     }
 }
 

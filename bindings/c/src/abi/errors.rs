@@ -3,6 +3,7 @@
 use crate::boundary::{self, Out, guard};
 use crate::failure::Status;
 use crate::last_error;
+pub use crate::last_error::copied as last_error_text;
 use serde_json::json;
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -70,10 +71,4 @@ pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
             Ok(boundary::give_text(listed.to_string()))
         })
     })
-}
-
-/// The text of [`vrampool_last_error`], for Rust.
-#[must_use]
-pub fn last_error_text() -> String {
-    last_error::copied()
 }

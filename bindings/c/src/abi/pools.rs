@@ -5,7 +5,7 @@ use crate::boundary::{Given, Out, Place, Text, Versioned, guard, guarded};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
-use crate::{registry, streams, uses};
+use crate::{registry, uses};
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
@@ -118,7 +118,7 @@ pub extern "C" fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_
     guard(|| {
         let place = address.get().ok_or_else(|| Failure::invalid("address", "it is null"))?;
         free_at(place, |address| match stream.get() {
-            Some(stream) => free(address, stream as usize, Expected { pool: 0, bytes: None }),
+            Some(&stream) => free(address, stream as usize, Expected { pool: 0, bytes: None }),
             None => match blocks::remove_plain(address, None, |_| true) {
                 Some(buffer) => {
                     internal::release(buffer);
@@ -232,7 +232,7 @@ pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block
                     requested: held.memory.requested(),
                     bytes,
                     pool: held.pool,
-                    stream: streams::as_handle(held.stream),
+                    stream: held.stream as *mut c_void,
                 })
             })?;
             found.ok_or_else(|| Failure::new(Status::BUSY, "another call uses the block"))

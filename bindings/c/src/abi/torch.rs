@@ -4,6 +4,7 @@ use crate::boundary::{self, Numbers, Out, Text, guard, guarded};
 use crate::captured::{self, Route};
 use crate::checkpoint::Wanted;
 use crate::failure::{Failure, Status};
+use crate::pool::CPool;
 use crate::torch;
 use crate::torch::filter::Filter;
 use crate::{blocks, last_error, registry, uses};
@@ -36,12 +37,7 @@ pub extern "C" fn vrampool_torch_configure(options: Text<'_>) -> Status {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pool(device: c_int, pool: Out<'_, u64>) -> Status {
-    guard(|| {
-        pool.answer("pool", || {
-            let handle = torch::pool(device)?;
-            registry::with(handle, |_| Ok(handle))
-        })
-    })
+    guard(|| pool.answer("pool", || torch::with(device, |pool| Ok(pool.handle))))
 }
 
 /// As the header says.
@@ -96,21 +92,23 @@ fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_vo
 /// Serves a request that may have to go to a private pool.
 #[cold]
 fn allocate_routed(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
-    let routes = guarded(|| torch::routes(device))?;
+    let routes = guarded(|| torch::with(device, |pool| Ok(pool.captures.routes())))?;
     // Asked out here: what such a function of C++'s throws goes on to its caller.
     let accepts = |route: &&Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
     let route = routes.iter().find(accepts);
-    guarded(|| torch::allocate(size as u64, device, stream as usize, route))
+    let (bytes, stream) = (size as u64, stream as usize);
+    let serve = |pool: &CPool| match route {
+        None => pool.allocate(bytes, stream),
+        Some(route) => pool.allocate_private(&route.private, bytes, stream),
+    };
+    guarded(|| torch::with(device, serve))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_free(address: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
-    if address.is_null() {
-        return;
-    }
-    if let Err(failure) = guarded(|| torch::free(address as u64, size as u64, device, stream as usize)) {
-        report(&failure);
+    if !address.is_null() {
+        reported(|| torch::free(address as u64, size as u64, device, stream as usize));
     }
 }
 
@@ -167,7 +165,7 @@ pub extern "C-unwind" fn vrampool_torch_begin_allocate_to_pool(
     filter: CppFunction,
 ) {
     let filter = Filter::copy_of(filter);
-    reported(|| torch::begin(device, id.into(), filter));
+    reported(|| torch::with(device, |pool| pool.begin_private(id.into(), filter)));
 }
 
 pub use crate::torch::CppFunction;
@@ -175,13 +173,13 @@ pub use crate::torch::CppFunction;
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
-    reported(|| torch::end(device, id.into()));
+    reported(|| torch::on_private(device, id.into(), |pool, id| pool.captures.end(id, &pool.home)));
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_release_pool(device: c_int, id: MempoolId) {
-    reported(|| torch::release(device, id.into()));
+    reported(|| torch::on_private(device, id.into(), |pool, id| pool.captures.release(id, &pool.home)));
 }
 
 pub use crate::snapshot::Span;
@@ -192,19 +190,19 @@ pub type Visitor = Option<extern "C-unwind" fn(user: *mut c_void, span: &Span)>;
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pool_create(device: c_int, id: MempoolId) -> Status {
-    guard(|| torch::create(device, id.into()))
+    guard(|| torch::with(device, |pool| pool.create_private(id.into())))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pool_uses(device: c_int, id: MempoolId, uses: Out<'_, u64>) -> Status {
-    guard(|| uses.answer("uses", || torch::uses_of(device, id.into())))
+    guard(|| uses.answer("uses", || torch::with(device, |pool| Ok(pool.captures.uses(id.into())))))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_pool_use_on_oom(device: c_int, id: MempoolId, is_used: c_int) -> Status {
-    guard(|| torch::use_on_oom(device, id.into(), is_used != 0))
+    guard(|| torch::on_private(device, id.into(), |pool, id| pool.captures.use_on_oom(id, is_used != 0)))
 }
 
 /// As the header says.
@@ -237,14 +235,13 @@ pub extern "C-unwind" fn vrampool_torch_visit(
     visitor: Visitor,
     user: *mut c_void,
 ) -> Status {
-    let spans = guarded(|| torch::spans(device, is_live_only != 0));
-    match (spans, visitor) {
-        (Ok(spans), visitor) => {
+    match guarded(|| torch::spans(device, is_live_only != 0)) {
+        Ok(spans) => {
             // Out here: what C++ throws goes on to its caller.
             spans.iter().for_each(|span| visitor.into_iter().for_each(|visitor| visitor(user, span)));
             Status::OK
         }
-        (Err(failure), _) => last_error::keep(&failure),
+        Err(failure) => last_error::keep(&failure),
     }
 }
 

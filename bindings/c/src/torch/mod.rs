@@ -9,11 +9,9 @@ pub(crate) mod filter;
 mod throw;
 
 pub use filter::CppFunction;
-use filter::Filter;
 pub(crate) use throw::find as thrower;
 
 use crate::blocks::{self, Held};
-use crate::captured::Route;
 use crate::checkpoint::Wanted;
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::options::Options;
@@ -132,22 +130,9 @@ pub(crate) fn shutdown() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where a request may have to go.
-pub(crate) fn routes(device: c_int) -> Result<Vec<Route>, Failure> {
-    registry::with(pool(device)?, |pool| Ok(pool.captures.routes()))
-}
-
-/// Serves a request from where it has to be.
-pub(crate) fn allocate(
-    bytes: u64,
-    device: c_int,
-    stream: usize,
-    route: Option<&Route>,
-) -> Result<u64, Failure> {
-    registry::with(pool(device)?, |pool| match route {
-        None => pool.allocate(bytes, stream),
-        Some(route) => pool.allocate_private(&route.private, bytes, stream),
-    })
+/// Does something with the pool of a device, made if there is none.
+pub(crate) fn with<T>(device: c_int, act: impl FnOnce(&CPool) -> Result<T, Failure>) -> Result<T, Failure> {
+    registry::with(pool(device)?, act)
 }
 
 /// Frees the block in any case, and then returns an error if the arguments were wrong.
@@ -218,49 +203,24 @@ pub(crate) fn limit_to(fraction: f64, device: c_int) -> Result<(), Failure> {
     if !(0.0..=1.0).contains(&fraction) {
         return Err(Failure::invalid("fraction", &format!("{fraction} is not between 0 and 1")));
     }
-    registry::with(pool(device)?, |pool| {
+    with(device, |pool| {
         let total = pool.home.device.memory_info()?.total_bytes;
         pool.set_limit((total as f64 * fraction) as u64)
     })
 }
 
-pub(crate) fn begin(device: c_int, id: Id, filter: Option<Filter>) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| pool.begin_private(id, filter))
-}
-
-pub(crate) fn end(device: c_int, id: Id) -> Result<(), Failure> {
-    on_private(device, id, |pool| pool.captures.end(id, &pool.home))
-}
-
-pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
-    on_private(device, id, |pool| pool.captures.release(id, &pool.home))
-}
-
-fn on_private(device: c_int, id: Id, act: impl FnOnce(&CPool) -> bool) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| act(pool).then_some(()).ok_or_else(|| no_private(id)))
+/// Does something with a private pool of a device. An error if `act` returns that there is none.
+pub(crate) fn on_private(device: c_int, id: Id, act: impl FnOnce(&CPool, Id) -> bool) -> Result<(), Failure> {
+    with(device, |pool| act(pool, id).then_some(()).ok_or_else(|| no_private(id)))
 }
 
 fn no_private(id: Id) -> Failure {
     Failure::invalid("id", &format!("there is no private pool {id:?}, or no allocation to it was begun"))
 }
 
-/// Makes a private pool without requests, or counts one more use of it.
-pub(crate) fn create(device: c_int, id: Id) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| pool.create_private(id))
-}
-
-/// How often a private pool is used; 0 where there is none.
-pub(crate) fn uses_of(device: c_int, id: Id) -> Result<u64, Failure> {
-    registry::with(pool(device)?, |pool| Ok(pool.captures.uses(id)))
-}
-
-pub(crate) fn use_on_oom(device: c_int, id: Id, is_used: bool) -> Result<(), Failure> {
-    on_private(device, id, |pool| pool.captures.use_on_oom(id, is_used))
-}
-
 /// Frees the live blocks of a private pool, and makes these live.
 pub(crate) fn restore(device: c_int, id: Id, wanted: &[Wanted]) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| {
+    with(device, |pool| {
         let private = pool.captures.private(id).ok_or_else(|| no_private(id))?;
         pool.restore_private(&private, wanted)
     })
