@@ -44,8 +44,8 @@ trait Managed: Sized {
 
     fn new(flags: u64, tensor: Tensor) -> Self;
     fn tensor(&mut self) -> &mut Tensor;
-    fn version(&self) -> Option<(u32, u32)>;
-    fn flags(&self) -> u64;
+    /// The version and the flags; `None` for what is from before there were any.
+    fn header(&self) -> Option<((u32, u32), u64)>;
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
 }
 
@@ -69,12 +69,8 @@ impl Managed for Plain {
         &mut self.tensor
     }
 
-    fn version(&self) -> Option<(u32, u32)> {
+    fn header(&self) -> Option<((u32, u32), u64)> {
         None
-    }
-
-    fn flags(&self) -> u64 {
-        0
     }
 
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
@@ -106,12 +102,8 @@ impl Managed for Versioned {
         &mut self.tensor
     }
 
-    fn version(&self) -> Option<(u32, u32)> {
-        Some((self.major, self.minor))
-    }
-
-    fn flags(&self) -> u64 {
-        self.flags
+    fn header(&self) -> Option<((u32, u32), u64)> {
+        Some(((self.major, self.minor), self.flags))
     }
 
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
@@ -265,13 +257,14 @@ fn take<M: Managed>(capsule: &Bound<'_, PyAny>) -> PyResult<Imported> {
     let Some(content) = (unsafe { managed.as_mut() }) else {
         return Err(PyErr::fetch(py));
     };
-    if let Some((major, minor)) = content.version()
+    let header = content.header();
+    if let Some(((major, minor), _)) = header
         && major != VERSION.0
     {
         let text = format!("version {major}.{minor} of DLPack is unknown; 1.x is supported");
         return Err(unsupported(py, text));
     }
-    let is_read_only = content.flags() & READ_ONLY != 0;
+    let is_read_only = header.is_some_and(|(_, flags)| flags & READ_ONLY != 0);
     let tensor = content.tensor();
     let dimensions = usize::try_from(tensor.dimensions).unwrap_or(0);
     // SAFETY: DLPack promises so many numbers.

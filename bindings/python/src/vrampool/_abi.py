@@ -12,9 +12,11 @@ from .errors import BY_STATUS, Error, InternalError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from . import _native
+
+    _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 #: Called with log messages: user, level, target, text.
 LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
@@ -56,13 +58,13 @@ class CChunk(ctypes.Structure):
 
 
 #: Fields of `vrampool_run_report` after its size.
-RUN_REPORT = ("chunks", "runs", "chunk_runs", "streams", "shrinks", "copied_bytes", "nanoseconds")
+_RUN_REPORT = ("chunks", "runs", "chunk_runs", "streams", "shrinks", "copied_bytes", "nanoseconds")
 
 
 class CRunReport(ctypes.Structure):
     """`vrampool_run_report`."""
 
-    _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in RUN_REPORT)]
+    _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in _RUN_REPORT)]
 
 
 #: A function of the native module's, which calls Python's, and what it is called with. None of ctypes: an interrupt could end it outside of
@@ -79,8 +81,6 @@ _CHECKED: dict[str, list[Any]] = {
     "create": [c_char_p, POINTER(c_uint64)],
     "destroy": [c_uint64],
     "allocate": [c_uint64, c_uint64, c_void_p, POINTER(c_void_p)],
-    "allocate_tagged": [c_uint64, c_char_p, c_uint64, c_void_p, POINTER(c_void_p)],
-    "free_at": [POINTER(c_void_p), POINTER(c_void_p)],
     "free": [c_uint64, c_void_p, c_void_p],
     "record_stream": [c_void_p, c_void_p],
     "block_at": [c_void_p, POINTER(CBlock)],
@@ -134,7 +134,6 @@ _CHECKED: dict[str, list[Any]] = {
     "segment_callbacks": [c_void_p, *_CALLBACK],
     "segment_unmap_and_release": [c_int, c_uint64, c_uint64, c_uint64],
     "segment_create_and_map": [c_int, c_uint64, c_uint64, c_uint64],
-    "segment_tag": [c_uint64, c_char_p],
     "segments_save": [POINTER(c_uint64), c_size_t, *_CALLBACK],
     "segments_restore": [POINTER(c_uint64), c_size_t, *_CALLBACK],
     "segments_forget": [POINTER(c_uint64), c_size_t, c_int],
@@ -150,7 +149,6 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "status_name": (c_char_p, [c_int32]),
     "version": (c_char_p, []),
     "abi_version": (c_uint32, []),
-    "drop_at": (None, [POINTER(c_void_p)]),
     "torch_alloc_or_null": (c_void_p, [c_size_t, c_int, c_void_p]),
     "torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
     "torch_throws": (c_int, []),
@@ -221,11 +219,21 @@ class Library:
         self.plain["clear_error"]()
         return failure
 
+    def values(self, function: str, *arguments: Any, of: tuple[type[Any], ...]) -> tuple[Any, ...]:
+        """Calls what sets values of these types behind its last pointers."""
+        places = [kind() for kind in of]
+        self.call(function, *arguments, *map(byref, places))
+        return tuple(place.value for place in places)
+
     def number(self, function: str, *arguments: Any) -> int:
         """Calls what sets one number behind its last pointer."""
-        number = c_uint64()
-        self.call(function, *arguments, byref(number))
-        return number.value
+        return int(self.values(function, *arguments, of=(c_uint64,))[0])
+
+    def struct(self, function: str, *arguments: Any, of: type[_Struct], callbacks: _native.Callbacks | None = None) -> _Struct:
+        """Calls what fills a structure behind its last pointer, which begins with its size."""
+        struct = of(ctypes.sizeof(of))
+        self.call(function, *arguments, byref(struct), callbacks=callbacks)
+        return struct
 
     def text(self, function: str, *arguments: Any) -> str:
         """Calls what makes text, and reads it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int, c_uint64, c_void_p
+from ctypes import c_int, c_uint64, c_void_p
 from typing import Any
 
 from . import _progress
@@ -42,16 +42,14 @@ def check() -> None:
 
 def saved(number: int) -> tuple[int, int] | None:
     """Address and bytes of what was saved of a segment."""
-    address, size = c_void_p(), c_uint64()
-    LIBRARY.call("segment_saved", number, byref(address), byref(size))
-    return None if address.value is None else (address.value, size.value)
+    address, size = LIBRARY.values("segment_saved", number, of=(c_void_p, c_uint64))
+    return None if address is None else (address, size)
 
 
 def is_asleep(number: int) -> bool | None:
     """Whether the memory of a segment, or what was saved of it, is not there; `None` for a segment that was freed."""
-    is_asleep = c_int()
-    LIBRARY.call("segment_is_asleep", number, byref(is_asleep))
-    return None if is_asleep.value < 0 else bool(is_asleep.value)
+    (is_asleep,) = LIBRARY.values("segment_is_asleep", number, of=(c_int,))
+    return None if is_asleep < 0 else bool(is_asleep)
 
 
 __all__ = ["Progress", "check", "forget", "is_asleep", "restore", "save", "saved"]

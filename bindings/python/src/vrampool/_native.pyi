@@ -72,17 +72,13 @@ class Imported:
 
     def __new__(cls, capsule: object) -> Self: ...
     @property
-    def address(self) -> int:
-        """Where it begins."""
+    def address(self) -> int: ...
     @property
-    def nbytes(self) -> int:
-        """The number of bytes."""
+    def nbytes(self) -> int: ...
     @property
-    def device(self) -> tuple[int, int]:
-        """The kind of device, as DLPack numbers it, and the device's number."""
+    def device(self) -> tuple[int, int]: ...
     @property
-    def is_read_only(self) -> bool:
-        """Whether it must not be written."""
+    def is_read_only(self) -> bool: ...
 
 @final
 class Package:
@@ -121,19 +117,14 @@ class Callbacks:
 
     def __new__(cls, *, work: Callable[[int], object] | None = None, progress: Callable[..., object] | None = None) -> Self: ...
     @property
-    def user(self) -> int:
-        """What C passes to the functions: valid while this object exists."""
+    def user(self) -> int: ...
     @property
-    def on_chunk(self) -> int:
-        """The address of C's `vrampool_chunk_callback`."""
+    def on_chunk(self) -> int: ...
     @property
-    def on_progress(self) -> int:
-        """The address of C's `vrampool_progress_callback`; 0 without a function for progress."""
+    def on_progress(self) -> int: ...
     @property
-    def on_copy(self) -> int:
-        """The address of C's `vrampool_copy_callback`; 0 without a function for progress."""
-    def check(self) -> None:
-        """Raises the first exception of a function, once."""
+    def on_copy(self) -> int: ...
+    def check(self) -> None: ...
 
 _Functions = tuple[Callable[[tuple[int, int, int, int]], object], Callable[[int], object]]
 
@@ -143,19 +134,14 @@ class SegmentCallbacks:
 
     def __new__(cls, tag: Callable[[object], str | None], failed: Callable[[Exception], int]) -> Self: ...
     @property
-    def user(self) -> int:
-        """What C passes to the functions: valid while this object exists."""
+    def user(self) -> int: ...
     @property
-    def addresses(self) -> tuple[int, int]:
-        """The addresses of C's two `vrampool_segment_callback`."""
+    def addresses(self) -> tuple[int, int]: ...
     @property
-    def functions(self) -> _Functions | None:
-        """The functions."""
+    def functions(self) -> _Functions | None: ...
     @property
-    def live(self) -> int:
-        """The number of segments that the functions know."""
-    def set(self, functions: _Functions | None = None) -> None:
-        """Replaces the functions; without any, segments are forgotten."""
+    def live(self) -> int: ...
+    def set(self, functions: _Functions | None = None) -> None: ...
 
 @final
 class Scope:

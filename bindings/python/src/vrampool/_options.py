@@ -92,10 +92,6 @@ KNOWN = (
 )
 
 
-#: All options of `vrampool_broker_create`.
-KNOWN_OF_BROKERS = ("name", "reserve", "budget", "staging_block", "staging", "pinned_max", "spill_threshold", "spill_directory")
-
-
 def text(options: Mapping[str, Any], known: tuple[str, ...] = KNOWN) -> str:
     """Pairs of what is not `None`, sorted by key.
 

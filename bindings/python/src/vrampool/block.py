@@ -103,10 +103,6 @@ def block_at(address: int) -> BlockInfo:
 
     Raises: `InvalidPointerError` when none does.
     """
-    from ctypes import byref, sizeof
-
     from ._abi import CBlock
 
-    block = CBlock(struct_size=sizeof(CBlock))
-    LIBRARY.call("block_at", address, byref(block))
-    return BlockInfo(block)
+    return BlockInfo(LIBRARY.struct("block_at", address, of=CBlock))

@@ -136,7 +136,7 @@ class Broker(Closable):
             "spill_threshold": spill_threshold,
             "spill_directory": None if spill_directory is None else os.fspath(spill_directory),
         }
-        text = _arguments.text(_options.text(given, _options.KNOWN_OF_BROKERS), "options")
+        text = _arguments.text(_options.text(given, tuple(given)), "options")
         self._pool = pool
         # By client and label: a batch needs its arrays, whether or not the program keeps them.
         self._arrays: dict[tuple[int, str], Array] = {}
@@ -167,13 +167,10 @@ class Broker(Closable):
 
         Raises: `OutOfMemoryError` for a batch that does not fit, however it is cut; `BusyError` while the group runs.
         """
-        from ctypes import byref, sizeof
-
         from ._abi import CPlan
 
-        plan = CPlan(struct_size=sizeof(CPlan))
         most = [_arguments.number(streams, "streams", 64), _arguments.number(chunk_runs, "chunk_runs", 64)]
-        LIBRARY.call("broker_commit", self.handle, _arguments.text(group, "group"), *most, byref(plan))
+        plan = LIBRARY.struct("broker_commit", self.handle, _arguments.text(group, "group"), *most, of=CPlan)
         return Plan(plan.runs, plan.chunk_runs, plan.chunks, plan.streams)
 
     def run(
@@ -194,9 +191,7 @@ class Broker(Closable):
         Raises: what `work` or `progress` raised first, after which no further chunk begins; `BusyError` while the group runs. Earlier
         chunks are complete then.
         """
-        from ctypes import byref, sizeof
-
-        from ._abi import RUN_REPORT, CChunk, CRunReport
+        from ._abi import CChunk, CRunReport
 
         def on_chunk(address: int) -> None:
             chunk = Chunk(self._pool, self._is_on_host, CChunk.from_address(address))
@@ -209,10 +204,10 @@ class Broker(Closable):
             if progress is not None:
                 progress(Progress(*done))
 
-        report = CRunReport(struct_size=sizeof(CRunReport))
-        of, name = _native.Callbacks(work=on_chunk, progress=on_progress), _arguments.text(group, "group")
-        LIBRARY.call("broker_run", self.handle, name, of.on_chunk, of.on_progress, of.user, byref(report), callbacks=of)
-        return RunReport(*(getattr(report, name) for name in RUN_REPORT))
+        calls, name = _native.Callbacks(work=on_chunk, progress=on_progress), _arguments.text(group, "group")
+        passed = (name, calls.on_chunk, calls.on_progress, calls.user)
+        report = LIBRARY.struct("broker_run", self.handle, *passed, of=CRunReport, callbacks=calls)
+        return RunReport(*(getattr(report, name) for name in RunReport._fields))
 
     @property
     def handle(self) -> int:

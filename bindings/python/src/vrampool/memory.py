@@ -239,7 +239,6 @@ def device_of(pool: int) -> tuple[str, int]:
     """The backend and the number of a pool's device, also of a closed pool with live blocks."""
     import ctypes
 
-    name, number = ctypes.c_char_p(), ctypes.c_int()
-    LIBRARY.call("pool_backend", pool, ctypes.byref(name))
-    LIBRARY.call("pool_device", pool, ctypes.byref(number))
-    return (name.value or b"").decode(), number.value
+    (name,) = LIBRARY.values("pool_backend", pool, of=(ctypes.c_char_p,))
+    (number,) = LIBRARY.values("pool_device", pool, of=(ctypes.c_int,))
+    return (name or b"").decode(), number

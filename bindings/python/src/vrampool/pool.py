@@ -112,12 +112,9 @@ class Pool(_native.Pool, Closable):
 
     def stats(self) -> PoolStats:
         """Its statistics."""
-        from ctypes import byref, sizeof
-
         from .stats import CStats, PoolStats
 
-        stats = CStats(struct_size=sizeof(CStats))
-        LIBRARY.call("get_stats", self.handle, byref(stats))
+        stats = LIBRARY.struct("get_stats", self.handle, of=CStats)
         return PoolStats(*(getattr(stats, name) for name in PoolStats._fields))
 
     def stats_by_tag(self) -> dict[str, dict[str, Any]]:
@@ -167,11 +164,10 @@ class Pool(_native.Pool, Closable):
 
     def memory_info(self) -> tuple[int, int]:
         """The device's memory, free and in all, as its driver reports it."""
-        from ctypes import byref, c_uint64
+        from ctypes import c_uint64
 
-        free, total = c_uint64(), c_uint64()
-        LIBRARY.call("memory_info", self.handle, byref(free), byref(total))
-        return free.value, total.value
+        free, total = LIBRARY.values("memory_info", self.handle, of=(c_uint64, c_uint64))
+        return free, total
 
     def tag(self, name: str) -> _native.Scope:
         """Allocations within the scope have this tag, and sleep and wake with it. Scopes nest.
@@ -223,11 +219,9 @@ class Pool(_native.Pool, Closable):
 
         Raises: `InvalidArgumentError` for a tag that does not exist, as `sleep`, `sleep_tags`, `discard` and `wake`.
         """
-        from ctypes import byref, c_int
+        from ctypes import c_int
 
-        asleep = c_int()
-        LIBRARY.call("is_asleep", self.handle, _arguments.text(tag, "tag"), byref(asleep))
-        return bool(asleep.value)
+        return bool(*LIBRARY.values("is_asleep", self.handle, _arguments.text(tag, "tag"), of=(c_int,)))
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[Stream]:

@@ -255,9 +255,8 @@ def show(trace: Trace | File) -> str:
 
 
 def _taken(function: str, pool: Pool) -> tuple[Trace, int]:
-    trace, dropped = c_uint64(), c_uint64()
-    LIBRARY.call(function, pool.handle, byref(trace), byref(dropped))
-    return Trace(trace.value), dropped.value
+    trace, dropped = LIBRARY.values(function, pool.handle, of=(c_uint64, c_uint64))
+    return Trace(trace), dropped
 
 
 def _device(device: int | None) -> int:

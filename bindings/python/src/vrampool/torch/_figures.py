@@ -38,11 +38,7 @@ def memory_stats(device: object = None) -> dict[str, int]:
     """
     if not pools() and not _has_gpu():
         return {}
-    return from_stats(_stats(device))
-
-
-def from_stats(stats: PoolStats) -> dict[str, int]:
-    """The same from a pool's statistics."""
+    stats = _stats(device)
     made = stats.served_by_bucket + stats.source_allocations
     figures = {
         "active.all.allocated": made,
@@ -102,11 +98,7 @@ def reset_peak_memory_stats(device: object = None) -> None:
 
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
     """A table for people. `abbreviated` leaves vrampool's own figures out."""
-    return summary_of(_stats(device), abbreviated)
-
-
-def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:
-    """The same from a pool's statistics."""
+    stats = _stats(device)
     rows = [
         ("allocated (live)", stats.live_bytes, stats.peak_live_bytes),
         ("requested", stats.requested_bytes, stats.peak_requested_bytes),

@@ -155,7 +155,6 @@ def install(*, device: str | None = None, patch: bool = True, **options: Unpack[
             _installed = _module
             _settings.take_over(torch, options.get("limit") is not None)
             return
-        _check_throws(torch)
         pluggable = allocator()
         try:
             torch.cuda.memory.change_current_allocator(pluggable)

@@ -21,11 +21,6 @@ _provider: Any = None
 _pools: dict[tuple[int, str], Any] = {}
 
 
-def _forget() -> None:
-    # Before the allocator below goes, or PyTorch calls a destroyed one (pytorch#145168).
-    _pools.clear()
-
-
 def _make(torch: Any, **settings: bool) -> Any:
     """A `MemPool` with the settings that are true: older versions do not have all settings."""
     given = {name: True for name, value in settings.items() if value}
@@ -78,7 +73,8 @@ def mem_pool(
     index = torch.cuda.current_device() if device is None else _devices.device_index(device)
     if _provider is None:
         _provider = _install.provider()
-        atexit.register(_forget)
+        # Before the allocator below goes, or PyTorch calls a destroyed one (pytorch#145168).
+        atexit.register(release_mem_pools)
     pool = _pools.get((index, tag))
     if pool is None:
         pool = _pools[index, tag] = _make(torch, use_on_oom=use_on_oom, no_split=no_split)
@@ -98,4 +94,4 @@ def mem_pool(
 
 def release_mem_pools() -> None:
     """Forgets the pools of all tags: their memory goes back when the last tensor in it is freed."""
-    _forget()
+    _pools.clear()

@@ -8,10 +8,6 @@ from typing import Any
 from . import _control, _figures, _snapshot
 
 
-def _summary(device: object = None, abbreviated: bool = False) -> str:
-    return _figures.memory_summary(device, abbreviated)
-
-
 def _segments(mempool_id: object = None, include_traces: bool = True) -> list[Any]:
     return list(_snapshot.snapshot()["segments"])
 
@@ -29,7 +25,7 @@ def _dump(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool =
 PATCHES: dict[str, Callable[..., Any]] = {
     "get_per_process_memory_fraction": _control.get_per_process_memory_fraction,
     "memory_stats": _figures.memory_stats,
-    "memory_summary": _summary,
+    "memory_summary": _figures.memory_summary,
     "memory_snapshot": _segments,
     "reset_peak_memory_stats": _figures.reset_peak_memory_stats,
     "_snapshot": _whole,
@@ -37,20 +33,12 @@ PATCHES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _accelerator_stats(device: object = None, /) -> dict[str, int]:
-    return _figures.memory_stats(device)
-
-
-def _accelerator_reset(device: object = None, /) -> None:
-    _figures.reset_peak_memory_stats(device)
-
-
 #: Of `torch.accelerator`, from PyTorch 2.9 on: its own reach PyTorch's unused allocator, do nothing, and say so nowhere. What
 #: PyTorch makes of them there (`memory_allocated`, `max_memory_reserved`, …) works then.
 ACCELERATOR: dict[str, Callable[..., Any]] = {
     "empty_cache": _control.empty_cache,
-    "memory_stats": _accelerator_stats,
-    "reset_peak_memory_stats": _accelerator_reset,
+    "memory_stats": _figures.memory_stats,
+    "reset_peak_memory_stats": _figures.reset_peak_memory_stats,
 }
 
 

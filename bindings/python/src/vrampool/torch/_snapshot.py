@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from .._library import LIBRARY
-from ._devices import device_index, pool_if_any, pools
+from ._devices import device_index, pools
 
 #: Above so many bytes PyTorch calls a segment large.
 _LARGEST_SMALL = 2 << 20
@@ -20,16 +20,9 @@ def snapshot(device: object = None) -> dict[str, Any]:
     `segments` are runs of addresses with memory behind them, and their blocks cover them. `device_traces` are empty:
     vrampool keeps no history of each block; `vrampool.trace.record` does.
     """
-    if device is not None and pools():
-        index = device_index(device)
-        of = pool_if_any(device)
-        return _whole({} if of is None else {index: of.snapshot()})
-    return _whole({index: of.snapshot() for index, of in pools().items()})
-
-
-def convert(of_pool: dict[str, Any], device: int) -> dict[str, Any]:
-    """A pool's snapshot in PyTorch's format, as of this device."""
-    return _whole({device: of_pool})
+    known = pools()
+    wanted = device_index(device) if known and device is not None else None
+    return _whole({index: of.snapshot() for index, of in known.items() if wanted in (None, index)})
 
 
 def _whole(of_pools: dict[int, dict[str, Any]]) -> dict[str, Any]:
