@@ -109,7 +109,6 @@ class Allocator final : public Torch::CUDAAllocator {
     bool free_watched(void *address);
     void report(DeviceIndex device, void *address, int64_t bytes) const;
     void create_pool(DeviceIndex device, MempoolId_t id, Torch::CUDAAllocator *below, std::shared_ptr<Torch::CUDAAllocator> keeps);
-    void empty(MempoolId_t id);
     Spans all_spans(DeviceIndex device) const;
     Torch::SnapshotInfo snapshot_of(MempoolId_t id, bool includes_traces);
 

@@ -22,6 +22,12 @@ size_t rounded(size_t bytes) {
     return size;
 }
 
+// A block, which is a segment of its own.
+vrampool_torch_span span_of(const void *address, size_t bytes, size_t requested, cudaStream_t stream, MempoolId_t pool, bool is_live) {
+    auto begins = reinterpret_cast<uint64_t>(address);
+    return {begins, bytes, begins, bytes, requested, reinterpret_cast<uint64_t>(stream), {pool.first, pool.second}, is_live, 0};
+}
+
 } // namespace
 
 std::shared_ptr<ForeignPools::Pool> ForeignPools::find(DeviceIndex device, MempoolId_t id) const {
@@ -206,25 +212,17 @@ std::optional<vrampool_torch_span> ForeignPools::around(const void *address) con
         return std::nullopt;
     }
     const auto &[start, block] = *std::prev(after);
-    auto begins = reinterpret_cast<uint64_t>(start);
-    if (reinterpret_cast<uint64_t>(address) - begins >= block.bytes) {
+    if (reinterpret_cast<uint64_t>(address) - reinterpret_cast<uint64_t>(start) >= block.bytes) {
         return std::nullopt;
     }
-    auto [first, second] = block.pool->id;
-    return vrampool_torch_span{begins, block.bytes, begins, block.bytes, block.requested, reinterpret_cast<uint64_t>(block.stream),
-                               {first, second}, 1, 0};
+    return span_of(start, block.bytes, block.requested, block.stream, block.pool->id, true);
 }
 
 void ForeignPools::add_spans(DeviceIndex device, Spans &spans) const {
     std::lock_guard<std::mutex> locked(lock_);
-    auto add = [&](const Pool &pool, void *address, size_t bytes, size_t requested, cudaStream_t stream, bool is_live) {
-        auto begins = reinterpret_cast<uint64_t>(address);
-        spans.push_back({begins, bytes, begins, bytes, requested, reinterpret_cast<uint64_t>(stream),
-                         {pool.id.first, pool.id.second}, is_live, 0});
-    };
     for (const auto &[address, block] : live_) {
         if (block.pool->device == device) {
-            add(*block.pool, address, block.bytes, block.requested, block.stream, true);
+            spans.push_back(span_of(address, block.bytes, block.requested, block.stream, block.pool->id, true));
         }
     }
     for (const auto &pool : pools_) {
@@ -232,10 +230,10 @@ void ForeignPools::add_spans(DeviceIndex device, Spans &spans) const {
             continue;
         }
         for (const auto &[key, address] : pool->idle) {
-            add(*pool, address, key.second, 0, key.first, false);
+            spans.push_back(span_of(address, key.second, 0, key.first, pool->id, false));
         }
         for (const auto &[address, bytes] : pool->aside) {
-            add(*pool, address, bytes, 0, nullptr, false);
+            spans.push_back(span_of(address, bytes, 0, nullptr, pool->id, false));
         }
     }
 }

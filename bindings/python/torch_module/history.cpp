@@ -168,23 +168,19 @@ void History::look_at_segments(DeviceIndex device) {
     }
     std::lock_guard<std::mutex> locked(lock_);
     auto &known = segments_[device];
-    auto note = [&](bool is_new, size_t address, const Segment &segment) {
-        auto action = segment.is_virtual ? (is_new ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP)
-                                         : (is_new ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE);
-        locked_add(entry_of(action, device, address, segment.bytes, nullptr, {0, 0}, nullptr, metadata_));
+    auto note_absent = [&](const Segments &segments, const Segments &others, bool is_new) {
+        for (const auto &[address, segment] : segments) {
+            auto same = others.find(address);
+            if (same != others.end() && same->second.bytes == segment.bytes) {
+                continue;
+            }
+            auto action = segment.is_virtual ? (is_new ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP)
+                                             : (is_new ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE);
+            locked_add(entry_of(action, device, address, segment.bytes, nullptr, {0, 0}, nullptr, metadata_));
+        }
     };
-    for (const auto &[address, segment] : known) {
-        auto same = now.find(address);
-        if (same == now.end() || same->second.bytes != segment.bytes) {
-            note(false, address, segment);
-        }
-    }
-    for (const auto &[address, segment] : now) {
-        auto same = known.find(address);
-        if (same == known.end() || same->second.bytes != segment.bytes) {
-            note(true, address, segment);
-        }
-    }
+    note_absent(known, now, false);
+    note_absent(now, known, true);
     known = std::move(now);
 }
 

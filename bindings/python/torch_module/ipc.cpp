@@ -95,14 +95,29 @@ std::vector<Piece> pieces_of(uint64_t address, uint64_t bytes) {
     return pieces;
 }
 
-struct Descriptor {
-    int number = -1;
-    explicit Descriptor(int number) : number(number) {}
-    Descriptor(const Descriptor &) = delete;
-    ~Descriptor() {
-        if (number >= 0) {
+// Closes them.
+struct Descriptors {
+    std::vector<int> numbers;
+    explicit Descriptors(std::vector<int> numbers = {}) : numbers(std::move(numbers)) {}
+    // The other one has none then.
+    Descriptors(Descriptors &&) = default;
+    ~Descriptors() {
+        for (int number : numbers) {
             close(number);
         }
+    }
+};
+
+// One byte, and room for descriptors.
+struct Message : msghdr {
+    char one = 1;
+    iovec part = {&one, 1};
+    std::vector<char> control;
+    explicit Message(size_t descriptors) : msghdr(), control(CMSG_SPACE(descriptors * sizeof(int))) {
+        msg_iov = &part;
+        msg_iovlen = 1;
+        msg_control = control.data();
+        msg_controllen = control.size();
     }
 };
 
@@ -123,7 +138,7 @@ bool is_of_this_user(int socket) {
 
 // Serves one request: the addresses of pieces come, their descriptors go. A failure ends the connection, which the other side sees.
 void serve(int socket) {
-    Descriptor connection(socket);
+    Descriptors connection({socket});
     std::vector<uint64_t> addresses(MOST);
     timeval patience = {10, 0};
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -132,7 +147,8 @@ void serve(int socket) {
         return;
     }
     addresses.resize(static_cast<size_t>(read) / sizeof(uint64_t));
-    std::vector<int> numbers;
+    Descriptors exported;
+    auto &numbers = exported.numbers;
     for (auto address : addresses) {
         int number = -1;
         auto handle = retain(address);
@@ -146,23 +162,13 @@ void serve(int socket) {
         numbers.push_back(number);
     }
     if (numbers.size() == addresses.size()) {
-        char one = 1;
-        iovec part = {&one, 1};
-        std::vector<char> control(CMSG_SPACE(numbers.size() * sizeof(int)));
-        msghdr message = {};
-        message.msg_iov = &part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
+        Message message(numbers.size());
         cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
         header->cmsg_len = CMSG_LEN(numbers.size() * sizeof(int));
         std::memcpy(CMSG_DATA(header), numbers.data(), numbers.size() * sizeof(int));
         sendmsg(socket, &message, MSG_NOSIGNAL);
-    }
-    for (int number : numbers) {
-        close(number);
     }
 }
 
@@ -201,27 +207,22 @@ std::string serving() {
 }
 
 // The descriptors of these pieces, from their owner.
-std::vector<int> descriptors_of(const std::string &name, const std::vector<uint64_t> &addresses) {
-    Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+Descriptors descriptors_of(const std::string &name, const std::vector<uint64_t> &addresses) {
+    const int own = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    Descriptors connection({own});
     socklen_t size = 0;
     auto place = place_of(name, size);
     timeval patience = {10, 0};
-    setsockopt(connection.number, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    TORCH_CHECK(connect(connection.number, reinterpret_cast<sockaddr *>(&place), size) == 0,
+    setsockopt(own, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    TORCH_CHECK(connect(own, reinterpret_cast<sockaddr *>(&place), size) == 0,
                 "vrampool: the process that shared the memory does not serve it any more: ", std::strerror(errno));
     auto length = addresses.size() * sizeof(uint64_t);
-    TORCH_CHECK(send(connection.number, addresses.data(), length, MSG_NOSIGNAL) == static_cast<ssize_t>(length),
+    TORCH_CHECK(send(own, addresses.data(), length, MSG_NOSIGNAL) == static_cast<ssize_t>(length),
                 "vrampool: the process that shared the memory ended");
-    char one = 0;
-    iovec part = {&one, 1};
-    std::vector<char> control(CMSG_SPACE(MOST * sizeof(int)));
-    msghdr message = {};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    ssize_t read = recvmsg(connection.number, &message, MSG_CMSG_CLOEXEC);
-    std::vector<int> numbers;
+    Message message(MOST);
+    ssize_t read = recvmsg(own, &message, MSG_CMSG_CLOEXEC);
+    Descriptors received;
+    auto &numbers = received.numbers;
     if (read > 0) {
         for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
             if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
@@ -230,14 +231,10 @@ std::vector<int> descriptors_of(const std::string &name, const std::vector<uint6
             }
         }
     }
-    if (numbers.size() != addresses.size()) {
-        for (int number : numbers) {
-            close(number);
-        }
-        TORCH_CHECK(false, "vrampool: the memory of another process cannot be had: it was freed, its kind of memory is not shareable "
-                           "(source=virtual is), or it belongs to another user");
-    }
-    return numbers;
+    TORCH_CHECK(numbers.size() == addresses.size(),
+                "vrampool: the memory of another process cannot be had: it was freed, its kind of memory is not shareable "
+                "(source=virtual is), or it belongs to another user");
+    return received;
 }
 
 // Memory of another process, mapped here.
@@ -281,22 +278,16 @@ std::shared_ptr<Mapped> map(const std::string &name, const std::vector<Piece> &p
         for (size_t piece = first; piece < last; ++piece) {
             addresses.push_back(pieces[piece].address);
         }
-        auto numbers = descriptors_of(name, addresses);
+        const auto received = descriptors_of(name, addresses);
         for (size_t piece = first; piece < last; ++piece) {
-            Descriptor number(numbers[piece - first]);
+            auto *number = reinterpret_cast<void *>(static_cast<intptr_t>(received.numbers[piece - first]));
             CUmemGenericAllocationHandle handle = 0;
-            auto code = driver().cuMemImportFromShareableHandle(&handle, reinterpret_cast<void *>(static_cast<intptr_t>(number.number)),
-                                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+            auto code = driver().cuMemImportFromShareableHandle(&handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
             if (code == CUDA_SUCCESS) {
                 code = driver().cuMemMap(start + memory->mapped, pieces[piece].bytes, 0, handle, 0);
                 driver().cuMemRelease(handle);
             }
-            if (code != CUDA_SUCCESS) {
-                for (size_t rest = piece + 1; rest < last; ++rest) {
-                    close(numbers[rest - first]);
-                }
-                driver_check(code, "an import of another process's memory");
-            }
+            driver_check(code, "an import of another process's memory");
             memory->mapped += pieces[piece].bytes;
         }
     }

@@ -67,7 +67,11 @@ int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id) {
     return static_cast<int>(uses);
 }
 
-void Allocator::empty(MempoolId_t) {
+void Allocator::emptyCache(
+#if TORCH_MINOR >= 8
+    MempoolId_t
+#endif
+) {
     foreign_.empty();
     checked("empty_cache", [] { library.torch_reset(); });
     for (int device = 0; history_.is_watching() && device < devices_; ++device) {
@@ -76,10 +80,6 @@ void Allocator::empty(MempoolId_t) {
 }
 
 #if TORCH_MINOR >= 8
-void Allocator::emptyCache(MempoolId_t id) {
-    empty(id);
-}
-
 void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id
 #if TORCH_MINOR >= 11
                             , bool is_used
@@ -92,10 +92,6 @@ void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id
     if (!foreign_.has(device, id)) {
         check(library.torch_pool_use_on_oom(device, id_of(id), is_used), "use_on_oom");
     }
-}
-#else
-void Allocator::emptyCache() {
-    empty({0, 0});
 }
 #endif
 
