@@ -110,8 +110,9 @@ mod tests {
     fn a_broker_that_ends_leaves_its_final_figures_and_those_of_its_clients() {
         let device = HostDevice::builder().memory_limit(1 << 20).build();
         let broker = Broker::builder(&device).build().expect("a broker");
-        let (weak, last) = (broker.watch(), Arc::clone(&broker.core.last));
-        assert!(last.get().is_none());
+        let weak =
+            WatchedBroker { core: ForkArc::downgrade(&broker.core), last: Arc::clone(&broker.core.last) };
+        assert!(weak.last.get().is_none());
 
         let client = broker.register(Client::new("solver").group("solver")).expect("a client");
         client.queue(ArrayRequest::scratch("numbers", [1000], 4).chunk_axis(0)).expect("a request");
@@ -127,11 +128,11 @@ mod tests {
         let before = broker.stats().counts;
         assert_eq!((before.runs, before.chunks, before.evictions), (1, 1, 1));
         drop(broker);
-        assert!(weak.is_there() && last.get().is_none(), "the plan keeps it");
+        assert!(weak.is_there() && weak.last.get().is_none(), "the plan keeps it");
         plan.run(|_, _| Ok(())).unwrap_err();
         drop(plan);
         assert!(!weak.is_there());
-        let last = last.get().expect("it ended");
+        let last = weak.last.get().expect("it ended");
         assert_eq!((last.stats.counts.runs, last.stats.counts.commits_refused), (1, 1));
         assert_eq!((last.stats.clients, last.stats.held_bytes), (0, 0));
         assert_eq!(last.clients, listed);

@@ -43,7 +43,7 @@ pub struct ArenaBuffer<B: Backend> {
     pub(super) stitched_at: Option<u64>,
     /// Count of existing regions, shared with the block's slot. Created with the first region.
     pub(super) holds: OnceLock<Arc<AtomicU32>>,
-    /// The stream of the last block of an emptied buffer, kept for its next block.
+    /// The stream of the last block of an [emptied](Self::empty) buffer, kept for its next block.
     pub(super) stream: Option<B::Stream>,
     pub(super) len: u64,
     pub(super) size: u64,

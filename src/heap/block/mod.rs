@@ -24,9 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
-    /// Makes a record [without memory](crate::heap::core::ErasedPart::release_memory) the stream's. It may have the last handle of another one.
+    /// Makes a record [without memory](crate::heap::core::ErasedPart::release_memory) the stream's. It may have the last
+    /// handle of another one.
     pub(crate) fn belong_to<B: Backend>(&mut self, stream: &B::Stream) {
-        let uses = &mut self.part_mut::<B>().uses;
+        let BackendPart { extent, uses, .. } = self.part_mut::<B>();
+        *extent = SourceMemory::Released;
         if uses.writer.id() != stream.id() {
             uses.writer = stream.clone();
         }
@@ -81,8 +83,9 @@ impl Block {
         Some(address)
     }
 
-    /// Makes an [emptied](crate::heap::core::ErasedPart::empty) record a block of the arena again, if that needs only bookkeeping, for `stream`
-    /// or, without one, its last writer. Returns its end in the arena, and streams to be dropped without any lock.
+    /// Makes an [emptied](crate::heap::core::ErasedPart::empty) record a block of the arena again, if that needs only
+    /// bookkeeping, for `stream` or, without one, its last writer. Returns its end in the arena, and streams to be dropped
+    /// without any lock.
     #[inline(always)]
     fn refill<B: Backend>(
         &mut self,

@@ -13,7 +13,7 @@ use crate::heap::store::depot::Depot;
 use crate::source::Key;
 use std::mem;
 use std::time::Duration;
-use vrampool_backend::{Backend, StreamId};
+use vrampool_backend::{Backend, MemoryKind, StreamId};
 
 /// The largest number of kept records.
 const MOST: usize = 1024;
@@ -95,15 +95,19 @@ impl Depot {
     /// Keeps a record whose memory was released. Returns it if no later miss takes it, or if there are too many.
     #[inline]
     pub(crate) fn keep_record(&mut self, record: Box<Block>) -> Option<Box<Block>> {
-        let serves = match self.backend_state {
-            BackendState::Arena(_) => record.part.is_emptied(),
-            BackendState::Order { .. } => !self.keeps_nothing(),
-        };
-        if !serves || !self.has_room_for_records() {
+        let is_of_arena = matches!(self.backend_state, BackendState::Arena(_));
+        if !self.has_room_for_records() || is_of_arena && !record.part.is_emptied() {
             return Some(record);
         }
         self.records.push(record);
         None
+    }
+
+    /// Takes a record for new memory of a kind. Those of an arena are for its kind.
+    #[inline]
+    pub(crate) fn take_record(&mut self, kind: MemoryKind) -> Option<Box<Block>> {
+        let is_of_arena = matches!(self.backend_state, BackendState::Arena(_));
+        self.records.pop_if(|record| !is_of_arena || record.key.kind == kind)
     }
 
     /// Takes all records, which have handles of streams. To be dropped without the lock.
@@ -113,7 +117,7 @@ impl Depot {
     }
 
     fn has_room_for_records(&self) -> bool {
-        self.records.len() < MOST && !self.is_dropped()
+        self.records.len() < MOST && !self.keeps_nothing()
     }
 
     /// Counts the reserved bytes of `key`, which the source delivered; `time` is set if it called the driver. `end` is

@@ -87,7 +87,7 @@ impl PoolCore {
         }
         let Some(fresh) = depot.serve_from_arena::<B>(key, bytes, Some(stream), &mut dropped) else {
             depot.note_request(key);
-            let reservation = Reservation::at_once(self, &mut depot, key.class);
+            let reservation = Reservation::at_once(self, &mut depot, key);
             drop(depot);
             let position = &Position::new(self);
             let request = Request { key, requested: bytes, stream, announced, position };
@@ -239,13 +239,11 @@ impl PoolCore {
                 Taken::Idle(block) => Found::Idle(block),
                 Taken::Busy => {
                     let may_spare = depot.may_spare_wait(key, accept);
-                    Found::Busy(
-                        may_spare.then(|| Reservation::at_once(self, &mut depot, key.class)).flatten(),
-                    )
+                    Found::Busy(may_spare.then(|| Reservation::at_once(self, &mut depot, key)).flatten())
                 }
                 Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, Some(stream), dropped) {
                     Some(block) => Found::Idle(block),
-                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
+                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key)),
                 },
             };
             if let Accept::Done { .. } = accept {
@@ -412,7 +410,7 @@ impl PoolCore {
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use crate::host::{Call, HostDevice};
-    use crate::{Backend, BackendError, Pool, SizeClasses, Source, internal};
+    use crate::{Backend, BackendError, Placement, Pool, SizeClasses, Source, internal};
 
     #[test]
     fn a_miss_takes_the_record_of_a_block_that_was_not_kept() {
@@ -452,8 +450,15 @@ mod tests {
             drop(shared);
             assert_eq!((records(), pool.arena().expect("it is virtual").used()), (1, 0));
         }
+        drop(pool.allocate_kind(100, Placement::Device, &one).expect("memory"));
+        assert_eq!(records(), 1, "an arena's record is for its kind");
         pool.trim().expect("a trim");
         assert_eq!(records(), 0, "it has a handle of a stream");
+        let shared = pool.allocate(8 << 20, &one).expect("memory");
+        shared.record_stream(&two).expect("a stream of the device");
+        pool.close();
+        drop(shared);
+        assert_eq!(records(), 0, "no request follows");
     }
 
     #[test]

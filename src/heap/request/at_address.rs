@@ -37,7 +37,7 @@ impl PoolCore {
             return Ok(None);
         };
         let Some(extent) = arena.allocate_at(address, class, stream)? else { return Ok(None) };
-        let reserved = Reservation::at_once(self, &mut self.depot(), class);
+        let reserved = Reservation::at_once(self, &mut self.depot(), key);
         let reserved = reserved.map_or_else(|| self.reserve(&request, false), |of| Ok(Some(of)))?;
         reserved.map(|of| self.make(&request, of, || Ok(SourceMemory::Arena(extent)))).transpose()
     }

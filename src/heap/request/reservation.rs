@@ -49,13 +49,14 @@ impl<'a> Reservation<'a> {
     /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
     /// the lock.
     #[inline]
-    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, class: u64) -> Option<Self> {
+    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, key: Key) -> Option<Self> {
+        let Key { kind, class } = key;
         if depot.is_short_of(class) {
             return None;
         }
         depot.accounts.reserve(class, 0);
         let mut reservation = Self::new(pool, class);
-        reservation.record = depot.records.pop();
+        reservation.record = depot.take_record(kind);
         Some(reservation)
     }
 
