@@ -38,8 +38,8 @@ pub(crate) struct Halt {
 }
 
 impl<'a, B: Backend> Worker<'a, B> {
-    /// `streams` has one for each of the program's. With `touch` it writes and verifies all that it gets: no two workers
-    /// have the same `first_seed`, nor one within 2⁴⁸.
+    /// `streams` has one for each of the program's. With `touch` it writes and verifies all that it gets: no two
+    /// workers have the same `first_seed`, nor one within 2⁴⁸.
     pub(crate) fn new(
         program: &'a Program,
         pool: &'a Pool<B>,

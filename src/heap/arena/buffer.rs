@@ -347,6 +347,7 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok((hold, offset, capture))
     }
 
+    /// Whether it has no block, and waits to be [refilled](Self::refill).
     pub(crate) fn is_emptied(&self) -> bool {
         self.is_emptied
     }

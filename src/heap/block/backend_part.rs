@@ -43,8 +43,8 @@ impl<B: Backend> Drop for BackendPart<B> {
 }
 
 impl<B: Backend> ErasedPart for BackendPart<B> {
-    /// Frees memory of a driver's pool on the stream that wrote it, after all readers. A buffer of an arena stays, for the
-    /// next block.
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers. A buffer of an arena stays, for
+    /// the next block.
     fn release_memory(&mut self) -> u64 {
         if let SourceMemory::Arena(buffer) = &mut self.extent {
             buffer.free();

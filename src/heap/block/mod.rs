@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
-    /// Makes a record [without memory](crate::heap::core::ErasedPart::release_memory) the stream's. It may have the last
-    /// handle of another one.
+    /// Makes a record [without memory](crate::heap::core::ErasedPart::release_memory) the stream's. It may have the
+    /// last handle of another one.
     pub(crate) fn belong_to<B: Backend>(&mut self, stream: &B::Stream) {
         let BackendPart { extent, uses, .. } = self.part_mut::<B>();
         *extent = SourceMemory::Released;
@@ -84,8 +84,8 @@ impl Block {
     }
 
     /// Makes an [emptied](crate::heap::core::ErasedPart::empty) record a block of the arena again, if that needs only
-    /// bookkeeping, for `stream` or, without one, its last writer. Returns its end in the arena, and streams to be dropped
-    /// without any lock.
+    /// bookkeeping, for `stream` or, without one, its last writer. Returns its end in the arena, and streams to be
+    /// dropped without any lock.
     #[inline(always)]
     fn refill<B: Backend>(
         &mut self,

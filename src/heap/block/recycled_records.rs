@@ -2,8 +2,8 @@
 //!
 //! An arena miss, and the return of a block to the arena, need only bookkeeping while no stream has to wait. The depot
 //! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts
-//! change after the arena has succeeded. Otherwise, and the first time, the general path is taken, which leaves a record as
-//! well.
+//! change after the arena has succeeded. Otherwise, and the first time, the general path is taken, which leaves a
+//! record as well.
 //!
 //! A pool without an arena recycles records whose memory the driver has back, for its next misses.
 

@@ -78,8 +78,8 @@ impl Accounts {
         })
     }
 
-    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much. A node that counts no more
-    /// than before, because they are within a share, refuses them nothing, even if others exceed its limit.
+    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much. A node that counts no
+    /// more than before, because they are within a share, refuses them nothing, even if others exceed its limit.
     #[inline(always)]
     fn rooms_with(&self, class: u64) -> Option<impl Iterator<Item = Room>> {
         let own = self.own();
