@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::heap::arena::Refusal;
 use crate::heap::magazine;
+use crate::heap::request::at_address;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::pool::builder::PoolBuilder;
@@ -74,7 +75,7 @@ pub fn allocate_at<B: Backend>(
     stream: &B::Stream,
 ) -> Result<Option<Buffer<B>>, Error> {
     fork::check()?;
-    Ok(pool.handle.core.allocate_at::<B>(address, bytes, stream)?.map(Buffer::new))
+    Ok(at_address::allocate_at::<B>(&pool.handle.core, address, bytes, stream)?.map(Buffer::new))
 }
 
 /// Checks that the limits have room for buffers of these sizes, each rounded to its class, in place of all that is live
@@ -84,7 +85,7 @@ pub fn allocate_at<B: Backend>(
 /// [`Error::OutOfMemory`] if they have not.
 pub fn check_room<B: Backend>(pool: &Pool<B>, sizes: impl Iterator<Item = u64>) -> Result<(), Error> {
     let classes = sizes.map(|bytes| pool.class_of(bytes).unwrap_or(bytes));
-    pool.handle.core.check_room::<B>(classes.fold(0, u64::saturating_add))
+    at_address::check_room::<B>(&pool.handle.core, classes.fold(0, u64::saturating_add))
 }
 
 /// Hands a buffer to `stream`, without a wait for its users, whose work is complete.

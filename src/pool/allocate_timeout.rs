@@ -104,7 +104,7 @@ impl<B: Backend> Pool<B> {
         let mut wait = TimedWait::new(core, &position, bytes, deadline);
         loop {
             // Behind others it would be refused.
-            if wait.is_none() || !core.is_reserved_for_waiter(bytes, &position) {
+            if wait.is_none() || !position.is_behind_waiter(bytes) {
                 match self.allocate_by_depot(bytes, core.kind, stream, &position) {
                     Err(Error::OutOfMemory(error)) => refused = Some(error),
                     answer => return answer,
@@ -119,9 +119,9 @@ impl<B: Backend> Pool<B> {
         }
         let refused = refused.unwrap_or_else(|| {
             let class = core.class_of(bytes).unwrap_or(bytes);
-            Box::new(core.shortage_of::<B>(Need { requested: bytes, class }, &position, Shortage::Limit(0)))
+            Box::new(position.shortage_of::<B>(Need { requested: bytes, class }, Shortage::Limit(0)))
         });
-        core.count_out_of_memory(&refused, wait.is_some());
+        position.count_out_of_memory(&refused, wait.is_some());
         Err(Error::OutOfMemory(refused))
     }
 

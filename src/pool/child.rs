@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Shortage};
 use crate::heap::request::device_pools;
+use crate::heap::request::make_room::reserve_share;
 use crate::heap::request::position::Position;
+use crate::heap::store::keep::Borrowed;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
 use crate::streams::order::Need;
@@ -65,10 +67,10 @@ impl<B: Backend> Pool<B> {
             // First, so that it is never more than the accounts reserve.
             self.reserve_pages(bytes)?;
         }
-        let before = core.reserve_share::<B>(bytes)?;
+        let before = reserve_share::<B>(core, bytes)?;
         let set = self.reserve_pages(bytes).map_err(|error| {
             let need = Need { requested: bytes, class: bytes };
-            core.shortage_of::<B>(need, &Position::new(core), Shortage::Device(error)).into()
+            Position::new(core).shortage_of::<B>(need, Shortage::Device(error)).into()
         });
         let mut depot = core.depot();
         // Unless another thread has changed it since, for which the limits above may have changed, too.
@@ -105,7 +107,7 @@ impl<B: Backend> Pool<B> {
         let mut waits = 0;
         let used: Result<(), Error> = idle.into_iter().try_for_each(|(key, count)| {
             (0..count).try_for_each(|_| {
-                let Some(block) = core.take_oldest(key) else { return Ok(()) };
+                let Some(block) = Borrowed::oldest(core, key) else { return Ok(()) };
                 waits += block.use_on::<B>(stream)?;
                 Ok(())
             })

@@ -17,6 +17,7 @@ use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
 use crate::heap::magazine;
 use crate::heap::request::device_pools;
+use crate::heap::request::observed::allocate_observed;
 use crate::heap::request::position::Position;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
@@ -274,7 +275,7 @@ impl<B: Backend> Pool<B> {
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
         let block = match core.is_observed() {
-            true => core.allocate_observed::<B>(bytes, kind, stream, Location::caller(), position),
+            true => allocate_observed::<B>(core, bytes, kind, stream, Location::caller(), position),
             false => core.allocate::<B>(bytes, kind, stream, (None, position)),
         };
         block.map(Buffer::new)

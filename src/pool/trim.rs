@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
 use crate::heap::ledger::pool_tree::Asked;
+use crate::heap::pool_order::PoolOrder;
 use crate::heap::request::device_pools::DevicePool;
 use crate::pool::Pool;
 use std::mem;
@@ -260,7 +261,7 @@ impl<B: Backend> Pool<B> {
         }
         let supply = self.core().supply::<B>();
         supply.arena().into_iter().for_each(DeviceArena::restart_reserved_peak);
-        self.core().poll_in_flight::<B>();
+        PoolOrder::<B>::of(self.core()).poll_in_flight();
         self.core().reset_peaks(supply.highest_end());
     }
 }

@@ -1,6 +1,7 @@
 //! The backend's part of a block.
 
 use crate::heap::core::{BackendState, ErasedPart, PoolCore};
+use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
@@ -103,6 +104,6 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {
-        pool.record_markers::<B>(self.users())
+        PoolOrder::<B>::of(pool).record_markers(self.users())
     }
 }

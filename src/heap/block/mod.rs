@@ -10,6 +10,7 @@ use crate::heap::block::backend_part::BackendPart;
 pub(crate) use crate::heap::core::Block;
 use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine::class_table::{self, NO_BIN};
+use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
@@ -171,7 +172,7 @@ impl Block {
             };
         }
         let users = self.part::<B>().users().into_iter().map(|user| (user, self.last_use.freed())).collect();
-        let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
+        let waits = PoolOrder::<B>::of(&self.pool).before(&users, stream, self.need())?;
         self.adopt::<B>(stream)?;
         Ok(waits)
     }

@@ -7,7 +7,7 @@ use crate::heap::block::Block;
 use crate::heap::magazine::class_table;
 use crate::heap::magazine::counters::{BinCounters, ThreadCounters};
 use crate::heap::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
-use crate::heap::pool_markers::order_in;
+use crate::heap::pool_order::order_in;
 use crate::heap::store::buckets::SAME_STREAM_SEARCH;
 use crate::heap::store::depot::{Accept, Depot};
 use crate::source::Key;

@@ -8,6 +8,7 @@ use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::pool_order::PoolOrder;
 use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::request::reservation::{NoRoom, Reservation};
@@ -74,8 +75,9 @@ impl PoolCore {
                 Taken::Busy if self.check_device(stream).is_ok() => {
                     drop(depot);
                     let position = &Position::new(self);
-                    let request = Request { key, requested: bytes, stream, announced, position };
-                    return Some(self.serve::<B>(&request, true));
+                    let request =
+                        Request::<B> { pool: self, key, requested: bytes, stream, announced, position };
+                    return Some(request.serve(true));
                 }
                 Taken::Busy => return None,
                 Taken::Nothing => {}
@@ -90,8 +92,8 @@ impl PoolCore {
             let reservation = Reservation::at_once(self, &mut depot, key);
             drop(depot);
             let position = &Position::new(self);
-            let request = Request { key, requested: bytes, stream, announced, position };
-            return self.miss::<B>(&request, reservation, true).transpose();
+            let request = Request::<B> { pool: self, key, requested: bytes, stream, announced, position };
+            return request.miss(reservation, true).transpose();
         };
         drop(depot);
         if dropped.iter().all(Option::is_none) {
@@ -153,63 +155,66 @@ impl PoolCore {
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let class = self.class_of(bytes).ok_or_else(|| self.too_large(bytes))?;
-        let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
-        let served = self.serve::<B>(&request, false);
+        let key = Key { kind, class };
+        let request = Request::<B> { pool: self, key, requested: bytes, stream, announced, position };
+        let served = request.serve(false);
         // Before the hooks of its end, which may use the pool.
         position.end_attempt(served.is_ok(), class);
         served
     }
 
+    /// Counts and describes a request of more than the device allocates in one piece.
+    pub(crate) fn too_large(&self, bytes: u64) -> Error {
+        self.count_failure(Reason::Invalid);
+        Error::TooLarge { requested_bytes: bytes, max_allocation: self.max_allocation }
+    }
+}
+
+impl<'a, B: Backend> Request<'a, B> {
     /// Serves a request, in this order: from an idle block that needs no wait; one whose work is complete, after its
     /// streams were asked; new memory, while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the
     /// device leave room; an idle block behind the marker of its last use. So streams that share no data do not wait
     /// for each other. If no block is idle, the request is a [miss](Self::miss). `is_busy`: a search found
     /// idle blocks of other streams alone.
     #[inline(never)]
-    fn serve<'a, B: Backend>(
-        self: &'a Arc<Self>,
-        request: &Request<'a, B>,
-        mut is_busy: bool,
-    ) -> Result<Box<Block>, Error> {
+    fn serve(&self, mut is_busy: bool) -> Result<Box<Block>, Error> {
         let (mut accept, mut keys, mut capture, mut dropped) = (Accept::Ready, None, None, [None, None]);
         loop {
             let found = match mem::take(&mut is_busy) {
                 true => Found::Busy(None),
-                false => self.find::<B>(request, accept, &mut keys, &mut dropped),
+                false => self.find(accept, &mut keys, &mut dropped),
             };
             let served = match (found, accept) {
-                (Found::Idle(block), _) => match self.hand_over(block, request, (accept, capture)) {
+                (Found::Idle(block), _) => match self.hand_over(block, accept, capture) {
                     Ok(block) => Some(block),
                     // The block belongs to a captured stream, and the request's is not captured.
-                    Err(Error::Capture { .. }) if capture.is_none() => {
-                        self.miss::<B>(request, None, false)?
-                    }
+                    Err(Error::Capture { .. }) if capture.is_none() => self.miss(None, false)?,
                     Err(error) => {
-                        self.note_device_error(DeviceCall::Order, &error);
-                        self.count_failure(Reason::Backend);
+                        self.pool.note_device_error(DeviceCall::Order, &error);
+                        self.pool.count_failure(Reason::Backend);
                         return Err(error);
                     }
                 },
                 (Found::Busy(_), Accept::Ready) => {
-                    let of_stream = self.supply::<B>().device.capture_of(request.stream).map_err(Error::from);
-                    capture = of_stream.inspect_err(|error| self.count_refusal(error))?;
+                    let of_stream = self.supply().device.capture_of(self.stream).map_err(Error::from);
+                    capture = of_stream.inspect_err(|error| self.pool.count_refusal(error))?;
                     accept = Accept::Any;
-                    if self.are_streams_concurrent {
-                        self.ask_users::<B>(request.key, request.stream.id(), &mut keys);
+                    if self.pool.are_streams_concurrent {
+                        PoolOrder::<B>::of(self.pool).ask_users(self.key, self.stream.id(), &mut keys);
                         accept = Accept::Done { is_captured: capture.is_some() };
                     }
                     continue;
                 }
                 (Found::Busy(reservation), Accept::Done { .. }) => {
                     accept = Accept::Any;
-                    match reservation.and_then(|reservation| self.make_beside(request, reservation)) {
+                    match reservation.and_then(|reservation| self.make_beside(reservation)) {
                         None => continue,
                         made => made,
                     }
                 }
                 (Found::Busy(reservation) | Found::Nothing(reservation), _) => {
                     (accept, keys) = (Accept::Ready, None);
-                    self.miss::<B>(request, reservation, true)?
+                    self.miss(reservation, true)?
                 }
             };
             if let Some(served) = served {
@@ -221,16 +226,15 @@ impl PoolCore {
     /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that
     /// needs only bookkeeping. `keys` are those of blocks that may serve it, if they are known. Streams in `dropped`
     /// must be dropped without any lock.
-    fn find<'a, B: Backend>(
-        self: &'a Arc<Self>,
-        request: &Request<'a, B>,
+    fn find(
+        &self,
         accept: Accept,
         keys: &mut Option<Keys>,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Found<'a> {
-        let Request { key, requested, stream, position, .. } = *request;
+        let Request { pool, key, requested, stream, position, .. } = *self;
         let mut at_depot = |cache: Option<&ThreadCache>| {
-            let mut depot = self.depot();
+            let mut depot = pool.depot();
             if depot.refuses() || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
@@ -239,72 +243,67 @@ impl PoolCore {
                 Taken::Idle(block) => Found::Idle(block),
                 Taken::Busy => {
                     let may_spare = depot.may_spare_wait(key, accept);
-                    Found::Busy(may_spare.then(|| Reservation::at_once(self, &mut depot, key)).flatten())
+                    Found::Busy(may_spare.then(|| Reservation::at_once(pool, &mut depot, key)).flatten())
                 }
                 Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, Some(stream), dropped) {
                     Some(block) => Found::Idle(block),
-                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key)),
+                    None => Found::Nothing(Reservation::at_once(pool, &mut depot, key)),
                 },
             };
             if let Accept::Done { .. } = accept {
                 // Its streams were asked.
-                self.marks.store(depot.backend_state.ticks().are_markers_wanted(), Relaxed);
+                pool.marks.store(depot.backend_state.ticks().are_markers_wanted(), Relaxed);
             }
             found
         };
-        if !self.has_magazines() {
+        if !pool.has_magazines() {
             return at_depot(None);
         }
-        if !self.has_magazine_for(key) {
-            return magazine::inspect(self, at_depot);
+        if !pool.has_magazine_for(key) {
+            return magazine::inspect(pool, at_depot);
         }
-        let was_tried = self.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
-        if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
+        let was_tried = pool.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
+        if !was_tried && let Some(block) = magazine::take_class(pool, key.class, requested, stream.id()) {
             return Found::Idle(block);
         }
-        magazine::visit(self, at_depot)
+        magazine::visit(pool, at_depot)
     }
 
     /// Hands an idle block over to the request's stream, behind its users if their work may be pending. If that fails,
     /// the block belongs to them.
-    pub(super) fn hand_over<B: Backend>(
+    pub(super) fn hand_over(
         &self,
         mut block: Box<Block>,
-        request: &Request<'_, B>,
-        (accept, capture): (Accept, Option<CaptureId>),
+        accept: Accept,
+        capture: Option<CaptureId>,
     ) -> Result<Box<Block>, Error> {
-        if block.is_ready_on(request.stream.id()) {
+        if block.is_ready_on(self.stream.id()) {
             return Ok(block);
         }
         let waits = match accept {
-            Accept::Any => block.take_over::<B>(request.stream, capture),
-            Accept::Ready | Accept::Done { .. } => block.adopt::<B>(request.stream).map(|()| 0),
+            Accept::Any => block.take_over::<B>(self.stream, capture),
+            Accept::Ready | Accept::Done { .. } => block.adopt::<B>(self.stream).map(|()| 0),
         };
         match waits {
             Ok(waits) => {
-                self.depot().count_hand_over(request.key, waits);
+                self.pool.depot().count_hand_over(self.key, waits);
                 Ok(block)
             }
             Err(error) => {
-                Self::release(block);
+                PoolCore::release(block);
                 Err(error)
             }
         }
     }
 
     /// Serves a request from new memory, which spares a wait. Returns `None` if the source refuses it.
-    fn make_beside<B: Backend>(
-        self: &Arc<Self>,
-        request: &Request<'_, B>,
-        reservation: Reservation<'_>,
-    ) -> Option<Box<Block>> {
-        let made = self.in_time(request, Some(reservation), |core, request, reservation| {
-            let ask = || core.ask_hooked::<B>(request.key, request.stream, request.announced);
-            reservation.map(|reservation| core.make(request, reservation, ask)).transpose()
+    fn make_beside(&self, reservation: Reservation<'_>) -> Option<Box<Block>> {
+        let made = self.in_time(Some(reservation), |request, reservation| {
+            reservation.map(|reservation| request.make(reservation, || request.ask_hooked())).transpose()
         });
         made.unwrap_or_else(|error| {
-            vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
-            let accounts = &mut self.depot().accounts;
+            vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.pool.name);
+            let accounts = &mut self.pool.depot().accounts;
             accounts.overlap_refused_at = Some(accounts.now.charged);
             None
         })
@@ -313,97 +312,77 @@ impl PoolCore {
     /// Serves a request from the source. If its bytes are not reserved, idle memory is released first, as limit and
     /// budget require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed
     /// meanwhile.
-    fn miss<B: Backend>(
-        self: &Arc<Self>,
-        request: &Request<'_, B>,
-        reserved: Option<Reservation<'_>>,
-        takes_idle: bool,
-    ) -> Result<Option<Box<Block>>, Error> {
-        self.in_time(request, reserved, move |core, request, reserved| {
-            core.miss_here(request, reserved, takes_idle)
-        })
+    fn miss(&self, reserved: Option<Reservation<'_>>, takes_idle: bool) -> Result<Option<Box<Block>>, Error> {
+        self.in_time(reserved, move |request, reserved| request.miss_here(reserved, takes_idle))
     }
 
-    fn miss_here<B: Backend>(
-        self: &Arc<Self>,
-        request: &Request<'_, B>,
+    fn miss_here(
+        &self,
         reserved: Option<Reservation<'_>>,
         takes_idle: bool,
     ) -> Result<Option<Box<Block>>, Error> {
-        let Request { key, stream, .. } = *request;
-        let supply = self.supply::<B>();
-        if supply.asks_driver(key) {
-            let may_ask = request.need().check(&supply.device, stream, Forbidden::Allocation);
+        let (pool, supply) = (self.pool, self.supply());
+        if supply.asks_driver(self.key) {
+            let may_ask = self.need().check(&supply.device, self.stream, Forbidden::Allocation);
             // A closed pool refuses outside a capture, too.
-            let refused = may_ask.map_err(|error| self.depot().check_open().err().unwrap_or(error));
-            refused.inspect_err(|error| self.count_refusal(error))?;
+            let refused = may_ask.map_err(|error| pool.depot().check_open().err().unwrap_or(error));
+            refused.inspect_err(|error| pool.count_refusal(error))?;
         }
-        let allow_release = || self.allow_release(request);
-        if reclaim_thread::has_left() && allow_release().is_ok() {
+        if reclaim_thread::has_left() && self.allow_release().is_ok() {
             reclaim_thread::free();
         }
-        let reserved = reserved.map_or_else(|| self.reserve(request, takes_idle), |of| Ok(Some(of)))?;
+        let reserved = reserved.map_or_else(|| self.reserve(takes_idle), |of| Ok(Some(of)))?;
         let Some(reservation) = reserved else { return Ok(None) };
-        let ask = || self.ask_source(request, allow_release);
-        self.make(request, reservation, ask).map(Some).map_err(|error| match error {
-            Error::OutOfMemory(error) => self.out_of_memory::<B>(request, error.shortage),
+        self.make(reservation, || self.ask_source()).map(Some).map_err(|error| match error {
+            Error::OutOfMemory(error) => self.out_of_memory(error.shortage),
             error => {
-                self.count_refusal(&error);
+                pool.count_refusal(&error);
                 error
             }
         })
     }
 
-    fn allow_release<B: Backend>(&self, request: &Request<'_, B>) -> Result<(), Error> {
-        request.need().check(&self.supply::<B>().device, request.stream, Forbidden::Release)
+    /// Checks that memory may be released, or waited for, on the request's stream.
+    pub(super) fn allow_release(&self) -> Result<(), Error> {
+        self.need().check(&self.supply().device, self.stream, Forbidden::Release)
     }
 
     /// As [`make_room`](Self::make_room). `None` means that an idle block serves instead.
-    pub(super) fn reserve<B: Backend>(
-        &self,
-        request: &Request<'_, B>,
-        takes_idle: bool,
-    ) -> Result<Option<Reservation<'_>>, Error> {
-        match self.make_room(request, takes_idle, || self.allow_release(request)) {
+    pub(super) fn reserve(&self, takes_idle: bool) -> Result<Option<Reservation<'a>>, Error> {
+        match self.make_room(takes_idle) {
             Ok(reservation) => Ok(Some(reservation)),
             Err(NoRoom::Idle) => Ok(None),
             Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => {
-                Err(self.out_of_memory::<B>(request, Shortage::Limit(0)))
+                Err(self.out_of_memory(Shortage::Limit(0)))
             }
             Err(NoRoom::Refused(error)) => {
-                self.count_refusal(&error);
+                self.pool.count_refusal(&error);
                 Err(error)
             }
         }
     }
 
     /// Makes a block of reserved bytes of memory that `ask` gets from the source.
-    pub(super) fn make<B: Backend>(
-        self: &Arc<Self>,
-        request: &Request<'_, B>,
+    pub(super) fn make(
+        &self,
         mut reservation: Reservation<'_>,
         ask: impl FnOnce() -> Result<SourceMemory<B>, Error>,
     ) -> Result<Box<Block>, Error> {
-        let (supply, key) = (self.supply::<B>(), request.key);
+        let &Request { pool, key, requested, stream, .. } = self;
+        let supply = self.supply();
         let mut record = reservation.record.take();
         // Before the bytes are committed, because it may drop the last handle of another stream.
-        record.iter_mut().for_each(|record| record.belong_to::<B>(request.stream));
+        record.iter_mut().for_each(|record| record.belong_to::<B>(stream));
         let (calls, began) = (arena::calls_of_this_thread(), Instant::now());
         let extent = ask()?;
         let calls_driver = supply.asks_driver(key) || arena::calls_of_this_thread() != calls;
         let time = calls_driver.then(|| began.elapsed());
-        reservation.commit(key.kind, request.requested, supply.highest_end(), time);
-        Ok(Block::new(record, extent, (key, request.requested), request.stream, self))
+        reservation.commit(key.kind, requested, supply.highest_end(), time);
+        Ok(Block::new(record, extent, (key, requested), stream, pool))
     }
 
-    /// Counts and describes a request of more than the device allocates in one piece.
-    pub(crate) fn too_large(&self, bytes: u64) -> Error {
-        self.count_failure(Reason::Invalid);
-        Error::TooLarge { requested_bytes: bytes, max_allocation: self.max_allocation }
-    }
-
-    pub(crate) fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
-        self.supply::<B>().device.is_capturing(stream).unwrap_or(true)
+    pub(super) fn is_capturing(&self) -> bool {
+        self.supply().device.is_capturing(self.stream).unwrap_or(true)
     }
 }
 

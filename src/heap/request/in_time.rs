@@ -22,43 +22,38 @@ impl Drop for LateBlock {
     }
 }
 
-impl PoolCore {
-    /// Serves a request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline, another
+impl<B: Backend> Request<'_, B> {
+    /// Serves the request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline, another
     /// thread serves it, and a result after the deadline is reported as a lack of memory.
-    pub(super) fn in_time<B: Backend>(
-        self: &Arc<Self>,
-        request: &Request<'_, B>,
+    pub(super) fn in_time(
+        &self,
         reserved: Option<Reservation<'_>>,
-        serve: impl for<'a> FnOnce(
-            &'a Arc<Self>,
-            &Request<'a, B>,
-            Option<Reservation<'a>>,
-        ) -> Result<Option<Box<Block>>, Error>
+        serve: impl FnOnce(&Request<'_, B>, Option<Reservation<'_>>) -> Result<Option<Box<Block>>, Error>
         + Send
         + 'static,
     ) -> Result<Option<Box<Block>>, Error> {
-        let &Request { key, requested, stream, announced, position } = request;
+        let &Request { pool, key, requested, stream, announced, position } = self;
         let until = match position.until {
             Some(until) if !is_releasing() => until,
-            _ => return serve(self, request, reserved),
+            _ => return serve(self, reserved),
         };
         // The other thread cannot take what this one keeps.
-        magazine::leave(self);
-        let (core, stream) = (Arc::clone(self), stream.clone());
+        magazine::leave(pool);
+        let (core, stream) = (Arc::clone(pool), stream.clone());
         let ticket = announced.map(|event| event.ticket());
-        let reserved = reserved.map(|reserved| reserved.depart(self));
-        let (departed, number) = position.depart(self);
+        let reserved = reserved.map(|reserved| reserved.depart(pool));
+        let (departed, number) = position.depart(pool);
         let work = move || {
             let event = ticket.map(|ticket| core.event(ticket, requested, key.class, stream.id()));
             let (announced, position) = (event.as_ref(), &departed.arrive(&core));
             let reserved = reserved.map(|reserved| reserved.arrive(&core));
-            let request = Request { key, requested, stream: &stream, announced, position };
-            let served = serve(&core, &request, reserved);
+            let request = Request { pool: &core, key, requested, stream: &stream, announced, position };
+            let served = serve(&request, reserved);
             (position.depart(&core).0, served.map(LateBlock))
         };
         let Some((departed, served)) = driver_threads::call(until + GRACE, work) else {
             position.abandon(&number);
-            return Err(self.out_of_memory::<B>(request, Shortage::Deadline));
+            return Err(self.out_of_memory(Shortage::Deadline));
         };
         position.resume(departed);
         served.map(|mut served| served.0.take())

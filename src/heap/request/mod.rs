@@ -9,25 +9,29 @@
 //!   deadline, which a call of the driver may outlast.
 
 pub(crate) mod allocate;
-mod at_address;
+pub(crate) mod at_address;
 pub(crate) mod device_pools;
 pub(crate) mod driver_threads;
 pub(crate) mod in_time;
 pub(crate) mod ladder;
-mod make_room;
-mod observed;
+pub(crate) mod make_room;
+pub(crate) mod observed;
 pub(crate) mod permit;
 pub(crate) mod position;
 pub(crate) mod queue;
 pub(crate) mod reservation;
 
+use crate::heap::core::PoolCore;
 use crate::heap::request::position::Position;
+use crate::heap::store::supply::Supply;
 use crate::source::Key;
 use crate::streams::order::Need;
+use std::sync::Arc;
 use vrampool_backend::{Backend, HookEvent};
 
 /// A request past the magazines.
 struct Request<'a, B: Backend> {
+    pool: &'a Arc<PoolCore>,
     key: Key,
     requested: u64,
     stream: &'a B::Stream,
@@ -36,8 +40,12 @@ struct Request<'a, B: Backend> {
     position: &'a Position<'a>,
 }
 
-impl<B: Backend> Request<'_, B> {
+impl<'a, B: Backend> Request<'a, B> {
     fn need(&self) -> Need {
         Need { requested: self.requested, class: self.key.class }
+    }
+
+    fn supply(&self) -> &'a Supply<B> {
+        self.pool.supply()
     }
 }

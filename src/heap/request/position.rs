@@ -19,7 +19,7 @@ pub(crate) const GRACE: Duration = Duration::from_millis(2);
 /// It must not be dropped under the lock.
 #[derive(Debug)]
 pub(crate) struct Position<'a> {
-    pool: &'a PoolCore,
+    pub(super) pool: &'a PoolCore,
     pub(super) has_deadline: bool,
     /// [`Queue::LAST`] until it is queued.
     number: Cell<u64>,

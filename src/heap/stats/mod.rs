@@ -1,10 +1,9 @@
-//! Statistics of a pool: the `table` of its figures, and their `text`. `counts` are kept under the lock, `counting`
-//! adds to them, and `read_stats` reads them.
+//! Statistics of a pool: the `table` of its figures, and their `text`. `counts` are kept under the lock, and `of_pool` adds
+//! to them and reads them.
 
-mod counting;
 pub(crate) mod counts;
+mod of_pool;
 pub(crate) mod outcomes;
-mod read_stats;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod table;

@@ -87,17 +87,15 @@ impl Depot {
 /// An idle block that is out of its bucket for a call of the device, and becomes the newest one there.
 pub(crate) struct Borrowed(Option<Box<Block>>);
 
-impl PoolCore {
+impl Borrowed {
     /// Takes the oldest idle block out of a bucket.
-    pub(crate) fn take_oldest(&self, key: Key) -> Option<Borrowed> {
-        let mut depot = self.depot();
+    pub(crate) fn oldest(pool: &PoolCore, key: Key) -> Option<Self> {
+        let mut depot = pool.depot();
         let block = depot.buckets.find(&key)?.idle.pop_front()?;
         depot.count_taken(&block);
-        Some(Borrowed(Some(block)))
+        Some(Self(Some(block)))
     }
-}
 
-impl Borrowed {
     /// The block, which does not return to its bucket.
     pub(crate) fn keep(mut self) -> Option<Box<Block>> {
         self.0.take()

@@ -133,7 +133,7 @@ impl PoolCore {
         self.release_blocks(idle);
         if !is_releasing() {
             // This may be the missing memory.
-            let mut depot = self.wait_for_magazines(self.depot(), of, |_| false);
+            let mut depot = of.wait_for_magazines(self.depot(), |_| false);
             let quiet = depot.accounts.freed_when_quiet();
             if depot.accounts.has_freed(quiet) {
                 return;

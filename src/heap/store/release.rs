@@ -8,6 +8,8 @@ use crate::heap::magazine::reclaim_thread;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::spi::{Occasion, Ticket};
+use vrampool_backend::{HookCalls, HookEvent};
 
 thread_local! {
     /// Whether this thread is releasing memory, or calls hooks of a request that asks the device: a destructor or hook
@@ -55,9 +57,26 @@ impl PoolCore {
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
         match block.pool.is_observed() {
-            true => Self::release_observed(block, Self::release_unobserved),
+            true => Self::release_observed(block),
             false => Self::release_unobserved(block),
         }
+    }
+
+    /// Releases the block of a pool with hooks, which know of the free before another thread can get
+    /// the block.
+    #[cold]
+    #[inline(never)]
+    fn release_observed(mut block: Box<Block>) {
+        let Some(ticket) = block.part.ticket().take() else { return Self::release_unobserved(block) };
+        if !block.pool.hooks.need(HookCalls::AFTER_FREE) {
+            block.pool.hooks.before(Occasion::Free, &free_event(&block.pool, &block, ticket));
+            return Self::release_unobserved(block);
+        }
+        // The block takes its own handle along.
+        let pool = Arc::clone(&block.pool);
+        let announced = pool.hooks.announce(Occasion::Free, free_event(&pool, &block, ticket));
+        Self::release_unobserved(block);
+        drop(announced);
     }
 
     /// Not cold, as its caller is, so that it is compiled for speed.
@@ -168,6 +187,12 @@ impl PoolCore {
             drop(blocks);
         }
     }
+}
+
+fn free_event<'a>(pool: &'a PoolCore, block: &Block, ticket: Ticket) -> HookEvent<'a> {
+    let mut event = pool.event(ticket, block.requested, block.key.class, block.last_use.writer());
+    event.address = block.address();
+    event
 }
 
 /// Reports memory as released once its destructors ran, also when one panics.

@@ -1,15 +1,21 @@
-//! Reads the statistics of a pool and of its depot.
+//! The figures of one pool: reads its statistics, and counts what happens beside the paths of requests and frees, such as
+//! failures, errors of the device, waits and times.
 
+use crate::error::Error;
 use crate::heap::core::{DepotGuard, PoolCore};
 use crate::heap::ledger::accounts::positive;
 use crate::heap::magazine;
+use crate::heap::pool_order::PoolOrder;
 use crate::heap::stats::counts::{BytesNow, InMagazines};
+use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::{BucketStats, PoolStats};
 use crate::heap::store::buckets::Requests;
 use crate::heap::store::depot::Depot;
+use crate::sync::{Instant, unix_seconds};
 use std::collections::BTreeMap;
 use std::mem;
-use vrampool_backend::{Backend, fork};
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::{Backend, BackendError, fork};
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
@@ -95,8 +101,49 @@ impl PoolCore {
 
     /// The statistics of the pool and its dropped children.
     pub(crate) fn own_stats<B: Backend>(&self) -> PoolStats {
-        self.poll_in_flight::<B>();
+        PoolOrder::<B>::of(self).poll_in_flight();
         self.stats()
+    }
+
+    pub(crate) fn count_failure(&self, reason: Reason) {
+        let now = unix_seconds();
+        let counters = &mut self.depot().counters;
+        counters.failed.add(&mut counters.last_failure, reason, now);
+    }
+
+    /// Counts a request that failed because of the device, of a capture or of the pool's state.
+    pub(crate) fn count_refusal(&self, error: &Error) {
+        match error {
+            // Requests of a pool that is asleep have no count: nothing failed.
+            Error::Asleep { .. } => {}
+            Error::Closed => self.count_failure(Reason::Closed),
+            _ => {
+                self.note_device_error(DeviceCall::Allocate, error);
+                self.count_failure(Reason::Backend);
+            }
+        }
+    }
+
+    /// Counts an error if the device reported it.
+    #[cold]
+    pub(crate) fn note_device_error(&self, call: DeviceCall, error: &Error) {
+        if let Some(error) = error.backend().filter(|error| is_failure(error)) {
+            self.is_device_lost.fetch_or(error.is_device_lost(), Relaxed);
+            self.depot().counters.device_errors.add(call);
+        }
+    }
+
+    /// Counts the time of a request that began at `began`.
+    pub(crate) fn count_time(&self, began: Instant) {
+        let time = began.elapsed();
+        self.depot().counters.allocation.add(time);
+    }
+
+    #[inline]
+    pub(crate) fn count_waits(&self, waits: u64) {
+        if waits > 0 {
+            self.depot().counters.stream_waits += waits;
+        }
     }
 }
 
@@ -109,4 +156,9 @@ impl Drop for PoolCore {
             *dropped = mem::take(&mut *dropped).after(&stats);
         }
     }
+}
+
+/// Whether the device reported it, rather than a check of arguments.
+fn is_failure(error: &BackendError) -> bool {
+    error.is_stream_failed() || matches!(error, BackendError::Driver { .. })
 }

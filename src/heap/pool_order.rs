@@ -15,10 +15,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, StreamId, fork};
 
-/// The order of a pool.
-struct OfPool<'a, B>(&'a PoolCore, PhantomData<B>);
+/// The order of the streams of a pool.
+pub(crate) struct PoolOrder<'a, B>(&'a PoolCore, PhantomData<B>);
 
-impl<B: Backend> Order<B> for OfPool<'_, B> {
+impl<B: Backend> Order<B> for PoolOrder<'_, B> {
     fn device(&self) -> &B {
         &self.0.supply::<B>().device
     }
@@ -78,47 +78,45 @@ impl Depot {
     }
 }
 
-impl PoolCore {
+impl<'a, B: Backend> PoolOrder<'a, B> {
+    pub(crate) fn of(pool: &'a PoolCore) -> Self {
+        Self(pool, PhantomData)
+    }
+
     /// Records markers on the streams that used a block, which is about to be idle. Returns the tick of its
     /// free, 0 if no stream got a marker.
-    pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
-        let order = self.order::<B>();
-        let tick = order.with_markers(|_, ticks| {
+    pub(crate) fn record_markers(&self, users: Streams<B::Stream>) -> u64 {
+        let tick = self.with_markers(|_, ticks| {
             ticks.count_marker();
             ticks.begin()
         });
-        let is_marked = order.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
+        let is_marked = self.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
         if is_marked { tick } else { 0 }
     }
 
-    pub(super) fn order<B: Backend>(&self) -> impl Order<B> {
-        OfPool(self, PhantomData)
-    }
-
     /// Updates the bytes in flight from the device.
-    pub(crate) fn poll_in_flight<B: Backend>(&self) {
+    pub(crate) fn poll_in_flight(&self) {
         // Without markers nothing is in flight.
-        if !fork::is_forked() && self.depot().accounts.in_flight() > 0 {
-            self.order::<B>().poll();
+        if !fork::is_forked() && self.0.depot().accounts.in_flight() > 0 {
+            self.poll();
         }
     }
 
     /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
     /// whether they are idle. Those that are busy get a marker. `keys` are those of blocks that may serve the
     /// request; they are found if they are not known yet.
-    pub(crate) fn ask_users<B: Backend>(&self, key: Key, stream: StreamId, keys: &mut Option<Keys>) {
-        let order = self.order::<B>();
-        let is_due = order.with_markers(|markers, _| markers.note_request());
-        let (users, tick) = magazine::inspect(self, |cache| {
-            let mut depot = self.depot();
+    pub(crate) fn ask_users(&self, key: Key, stream: StreamId, keys: &mut Option<Keys>) {
+        let is_due = self.with_markers(|markers, _| markers.note_request());
+        let (users, tick) = magazine::inspect(self.0, |cache| {
+            let mut depot = self.0.depot();
             let keys = keys.get_or_insert_with(|| depot.keys_for(key));
             (depot.unmarked_users::<B>(keys, cache, stream), depot.backend_state.ticks_mut().begin())
         });
         if is_due {
-            order.poll();
+            self.poll();
         }
         if !users.is_empty() {
-            order.ask(users, tick);
+            self.ask(users, tick);
         }
     }
 }
