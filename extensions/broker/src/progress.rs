@@ -1,8 +1,6 @@
 //! Progress and report of a run.
 
 use crate::error::Stage;
-use bytesize::ByteSize;
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -74,29 +72,6 @@ pub struct StageSpan {
     /// Its end, since the beginning of the run.
     #[cfg_attr(feature = "serde", serde(rename = "end_nanoseconds", serialize_with = "nanoseconds"))]
     pub end: Duration,
-}
-
-impl fmt::Display for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { chunk, chunks_done, runs_done, runs, chunk_len, .. } = self;
-        write!(f, "runs {runs_done} of {runs}, chunks {chunks_done} (last {chunk}, now of {chunk_len} runs)")
-    }
-}
-
-impl fmt::Display for RunReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { chunks, runs, chunk_len, streams, shrinks, elapsed, .. } = self;
-        write!(f, "runs {runs} in {chunks} chunks on {streams} streams in {elapsed:.2?}, ")?;
-        write!(f, "chunks of {chunk_len} runs at the end (shrinks {shrinks}), ")?;
-        write!(f, "copied {}", ByteSize(self.copied_bytes))
-    }
-}
-
-impl fmt::Display for StageSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { chunk, stream, stage, start, end, .. } = self;
-        write!(f, "chunk {chunk}, stream {stream}: {stage} from {start:.2?} to {end:.2?}")
-    }
 }
 
 /// Called after each chunk.

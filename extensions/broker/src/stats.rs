@@ -1,9 +1,7 @@
 //! Statistics of a broker and of its clients.
 
 use crate::id::ClientId;
-use bytesize::ByteSize;
 use std::collections::BTreeMap;
-use std::fmt;
 use vrampool::figures;
 use vrampool::figures::FigureLabel::{Each, None as Plain};
 
@@ -101,45 +99,5 @@ figures! {
         Counter copied_bytes: u64, "bytes", "Bytes copied to and from the device.";
         Counter turn_waits: u64, "waits", "Waits of commits for other commits.";
         Counter staging_waits: u64, "waits", "Waits of copies for a staging block.";
-    }
-}
-
-impl fmt::Display for ClientStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [held, cap, peak] = [self.held_bytes, self.cap_bytes, self.peak_held_bytes].map(ByteSize);
-        let Self { evictions, chunks, queued, .. } = self;
-        write!(f, "held {held} of {cap} ({:.1} % of the device), peak {peak}, ", 100.0 * self.proportion)?;
-        write!(f, "evictions {evictions}, chunks {chunks}, queued {queued}")
-    }
-}
-
-impl fmt::Display for RegisteredClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, group {}: {}", self.id, self.name, self.group, self.stats)
-    }
-}
-
-impl fmt::Display for BrokerStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [held, idle, reserve, staging] =
-            [self.held_bytes, self.idle_bytes, self.reserve_bytes, self.staging_bytes].map(ByteSize);
-        write!(f, "clients {}, held {held}, ", self.clients)?;
-        match self.budget_bytes {
-            None => f.write_str("no budget, ")?,
-            Some(budget) => write!(f, "budget {}, ", ByteSize(budget))?,
-        }
-        write!(f, "idle {idle}, reserve {reserve}, staging {staging}, ")?;
-        let [live, retained, spilled] =
-            [self.pinned_live_bytes, self.pinned_retained_bytes, self.spilled_bytes].map(ByteSize);
-        write!(f, "pinned {live} live and {retained} retained, spilled {spilled}; {}", self.counts)
-    }
-}
-
-impl fmt::Display for BrokerCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { commits_granted, commits_short, commits_refused, runs, failed_runs, .. } = self;
-        write!(f, "commits granted {commits_granted}, short {commits_short}, refused {commits_refused}, ")?;
-        write!(f, "runs {runs}, failed runs {failed_runs}, chunks {}, ", self.chunks)?;
-        write!(f, "evictions {}, copied {}", self.evictions, ByteSize(self.copied_bytes))
     }
 }

@@ -189,16 +189,6 @@ impl CallSiteReport {
     }
 }
 
-impl fmt::Display for CallSite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let site = self.site.map_or("all".into(), ToString::to_string);
-        let all = [self.used_bytes, self.acquired_bytes, self.live_bytes, self.peak_bytes];
-        let [used, acquired, live, peak] = all.map(ByteSize);
-        write!(f, "{site}: requests {} (failed {}), used {used}, ", self.requests, self.failures)?;
-        write!(f, "acquired {acquired}, live {live}, peak {peak}")
-    }
-}
-
 impl fmt::Display for CallSiteReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let heads = ["used", "acquired", "live", "peak", "requests", "failures"];

@@ -5,7 +5,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use std::sync::Mutex;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Pool, SizeClasses};
-use vrampool_hooks::{CallSite, CallSites};
+use vrampool_hooks::CallSites;
 use vrampool_test_support as _;
 
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -65,8 +65,7 @@ fn leaks_are_reported_by_the_line_that_allocated_them() {
 }
 
 #[test]
-fn counts_are_a_line_and_a_report_a_table() {
-    assert!(CallSite::default().to_string().starts_with("all: requests 0 (failed 0), used 0 B"));
+fn a_report_is_a_table() {
     assert!(CallSites::new().report().to_string().contains("all"));
 }
 

@@ -3,8 +3,6 @@
 use crate::arena::SleepArena;
 use crate::error::Error;
 use crate::reports::{SleepReport, SleepState};
-use bytesize::ByteSize;
-use std::fmt;
 #[cfg(feature = "metrics")]
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -116,15 +114,6 @@ impl SleepUsage {
             backup_bytes: sleep.backup_bytes(),
             address_bytes: arena.address_bytes(),
         }
-    }
-}
-
-impl fmt::Display for SleepUsage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all =
-            [self.mapped_bytes, self.live_bytes, self.asleep_bytes, self.backup_bytes, self.address_bytes];
-        let [mapped, live, asleep, backups, addresses] = all.map(ByteSize);
-        write!(f, "mapped {mapped}, live {live}, asleep {asleep}, backups {backups}, addresses {addresses}")
     }
 }
 

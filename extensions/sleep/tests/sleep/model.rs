@@ -228,7 +228,7 @@ impl Model {
                 Now::Kept | Now::Discarded => (SleepState::Asleep, 0, bytes),
             };
             assert_eq!(self.arenas[tag].state(), state);
-            assert_eq!((usage.live_bytes, usage.asleep_bytes), (live, asleep), "{name}: {usage}");
+            assert_eq!((usage.live_bytes, usage.asleep_bytes), (live, asleep), "{name}: {usage:?}");
         }
         for block in &self.blocks {
             let state = match self.now[block.tag] {
