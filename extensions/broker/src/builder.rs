@@ -173,8 +173,7 @@ impl<B: Backend> BrokerBuilder<B> {
         self.check()?;
         let total = total_bytes(&self.device)?;
         let host = self.host_memory.or_else(host_memory);
-        let pinned_max = self.pinned_max.unwrap_or(total);
-        let pinned = Ledger::new(budget(pinned_max, host));
+        let pinned = Ledger::new(budget(self.pinned_max.unwrap_or(total), host));
         let spill_threshold = self.spill_threshold.unwrap_or_else(|| budget(u64::MAX, host));
         // A mistake in the environment is found with any arguments.
         let default = pinned_bytes_from_environment()?;
@@ -195,8 +194,6 @@ impl<B: Backend> BrokerBuilder<B> {
                 granularity,
                 reserve: self.reserve,
                 budget: self.budget,
-                pinned_max,
-                spill_threshold,
                 spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
                 warnings: Warnings::new(self.on_warning),
             },

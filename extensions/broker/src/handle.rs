@@ -4,7 +4,7 @@ use crate::allocator::Allocator;
 use crate::client::Client;
 use crate::client_handle::ClientHandle;
 use crate::error::BrokerError;
-use crate::host_array::{Bytes, HostArray, HostBacking, choose, zero};
+use crate::host_array::{Bytes, HostArray, HostBacking, zero};
 use crate::plan::Plan;
 use crate::share::LimitMode;
 use crate::spilled::Spilled;
@@ -216,16 +216,13 @@ impl<B: Backend> Broker<B> {
     /// [`BrokerError::Spill`], [`BrokerError::Memory`].
     pub fn host_array(&self, bytes: u64) -> Result<HostArray<B>, BrokerError> {
         fork::check()?;
-        let settings = &self.core.settings;
         let Ok(in_memory) = self.core.in_memory.reserve(bytes) else {
             return self.spilled(bytes);
         };
-        if choose(bytes, settings.spill_threshold, settings.pinned_max) == HostBacking::Pinned
-            && let Some(pinned) = self.pinned(bytes, false)?
-        {
-            return Ok(HostArray::new(pinned, Some(in_memory)));
+        match self.pinned(bytes, false)? {
+            Some(pinned) => Ok(HostArray::new(pinned, Some(in_memory))),
+            None => pageable(bytes, Some(in_memory)),
         }
-        pageable(bytes, Some(in_memory))
     }
 
     /// As [`host_array`](Self::host_array), with the given backing, and regardless of the spill threshold and the
@@ -268,7 +265,10 @@ impl<B: Backend> Broker<B> {
         let bytes = len.checked_next_multiple_of(granule).unwrap_or(len);
         let reserve = || core.pinned.reserve(bytes).ok();
         let grant = reserve().or_else(|| {
-            core.staging.trim();
+            // Releasing unused blocks makes no room for an array that is larger than the limit.
+            if force || core.pinned.limit().is_none_or(|limit| bytes <= limit) {
+                core.staging.trim();
+            }
             reserve().or_else(|| force.then(|| core.pinned.force(bytes)))
         });
         let Some(grant) = grant else { return Ok(None) };

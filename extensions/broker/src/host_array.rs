@@ -240,27 +240,3 @@ pub(crate) fn zero<T: Element>(memory: &mut Vec<T>, count: u64) -> Result<(), Br
     memory.resize(length, T::zeroed());
     Ok(())
 }
-
-/// Chooses a file above `spill_threshold`, pinned memory up to `pinned_max`, else pageable memory.
-pub(crate) fn choose(bytes: u64, spill_threshold: u64, pinned_max: u64) -> HostBacking {
-    if bytes > spill_threshold {
-        HostBacking::File
-    } else if bytes <= pinned_max {
-        HostBacking::Pinned
-    } else {
-        HostBacking::Pageable
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_choose_host_memory_type() {
-        assert_eq!(choose(1001, 1000, 500), HostBacking::File);
-        assert_eq!(choose(1000, 1000, 500), HostBacking::Pageable);
-        assert_eq!(choose(500, 1000, 500), HostBacking::Pinned);
-        assert_eq!(choose(501, 100, 1000), HostBacking::File, "a file comes first");
-    }
-}

@@ -60,7 +60,7 @@ pub enum ChunkError {
     )]
     #[non_exhaustive]
     SingleRunTooLarge {
-        /// Bytes of one run of the arrays that may be cut.
+        /// Bytes of one run of the arrays that may be cut, including rounding.
         single_run_bytes: u64,
         /// Bytes of arrays that may not be cut.
         unchunkable_bytes: u64,
@@ -84,50 +84,6 @@ fn no_room(unchunkable: u64, available: u64) -> String {
 }
 
 impl Partition {
-    /// Computes a partition by CuBIE's rule, in exact arithmetic.
-    ///
-    /// All runs form one chunk if they take *less* than `available_bytes`. Otherwise a chunk has as many runs
-    /// as fit beside `unchunkable_bytes`. `chunkable`: bytes of the arrays that are cut, for all `runs`.
-    ///
-    /// # Errors
-    /// [`ChunkError`], in the order of its variants.
-    pub(crate) fn new(
-        available_bytes: u64,
-        chunkable: u64,
-        unchunkable_bytes: u64,
-        runs: u64,
-    ) -> Result<Self, ChunkError> {
-        let runs = runs.max(1);
-        let requested_bytes = chunkable.saturating_add(unchunkable_bytes);
-        if requested_bytes < available_bytes {
-            return Ok(Self::whole(runs));
-        }
-        if chunkable == 0 {
-            return Err(ChunkError::AllUnchunkable { requested_bytes, available_bytes });
-        }
-        let Some(left) = available_bytes.checked_sub(unchunkable_bytes).filter(|&left| left > 0) else {
-            return Err(ChunkError::UnchunkableTooLarge { unchunkable_bytes, available_bytes });
-        };
-        let len = u128::from(runs) * u128::from(left) / u128::from(chunkable);
-        match u64::try_from(len).unwrap_or(u64::MAX).min(runs) {
-            0 => {
-                let single_run_bytes = chunkable.div_ceil(runs);
-                Err(ChunkError::SingleRunTooLarge { single_run_bytes, unchunkable_bytes, available_bytes })
-            }
-            chunk_len => Ok(Self { runs, chunk_len }),
-        }
-    }
-
-    /// Returns a partition with all runs in one chunk.
-    pub(crate) fn whole(runs: u64) -> Self {
-        Self { runs, chunk_len: runs }
-    }
-
-    /// Returns a partition of the same runs with `chunk_len` runs per chunk.
-    pub(crate) fn with_chunk_len(self, chunk_len: u64) -> Self {
-        Self { chunk_len: chunk_len.clamp(1, self.runs), ..self }
-    }
-
     /// Returns the number of runs.
     #[must_use]
     pub fn runs(&self) -> u64 {
@@ -170,9 +126,12 @@ pub(crate) trait Footprint {
     fn held(&self, len: u64, slots: u64) -> u64;
 }
 
-/// Applies the rule including rounding, so that a result does fit. There are `slots` chunks on the device at
-/// a time (fewer if not even one run fits on each), of at most `most` runs. Returns the partition and the
-/// slots.
+/// Cuts a batch by CuBIE's rule, including all rounding: one chunk if all runs fit, else chunks of as many runs as fit on
+/// each of `slots` streams at a time, and at most `most`. There are fewer streams if not even one run fits on each.
+/// Returns the partition and the streams.
+///
+/// # Errors
+/// [`ChunkError`], in the order of its variants.
 pub(crate) fn fit(
     available: u64,
     footprint: &impl Footprint,
@@ -181,62 +140,38 @@ pub(crate) fn fit(
     most: u64,
 ) -> Result<(Partition, u64), ChunkError> {
     let runs = runs.max(1);
-    // Rounding is included, so all available bytes may be used.
     if runs <= most && footprint.held(runs, 1) <= available {
-        return Ok((Partition::whole(runs), 1));
+        return Ok((Partition { runs, chunk_len: runs }, 1));
     }
-    let slots = slots.clamp(1, runs);
-    let attempt = |slots| {
-        let partition = fit_slots(available, footprint, runs, slots, most)?;
-        // Fewer chunks than slots need only one slot each.
-        Ok((partition, slots.min(partition.chunks())))
-    };
-    let all = attempt(slots);
-    if all.is_ok() || slots == 1 {
-        return all;
+    let slots = highest(slots.clamp(1, runs), |slots| footprint.held(1, slots) <= available);
+    if slots == 0 {
+        return Err(refusal(available, footprint));
     }
-    // If any number of slots fits, 1 does.
-    let (mut enough, mut fits, mut too_many) = (1, attempt(1)?, slots);
-    while enough + 1 < too_many {
-        let middle = enough + (too_many - enough) / 2;
-        match attempt(middle) {
-            Ok(fitting) => (enough, fits) = (middle, fitting),
-            Err(_) => too_many = middle,
-        }
-    }
-    Ok(fits)
+    let chunk_len = highest(runs.min(most), |len| footprint.held(len, slots) <= available);
+    let partition = Partition { runs, chunk_len };
+    // Fewer chunks than streams need only one stream each.
+    Ok((partition, slots.min(partition.chunks())))
 }
 
-fn fit_slots(
-    available_bytes: u64,
-    footprint: &impl Footprint,
-    runs: u64,
-    slots: u64,
-    most_runs: u64,
-) -> Result<Partition, ChunkError> {
-    let (chunkable, unchunkable_bytes) = (footprint.chunkable(), footprint.unchunkable(slots));
-    let partition =
-        Partition::new(available_bytes, chunkable.saturating_mul(slots), unchunkable_bytes, runs)?;
-    let partition = partition.with_chunk_len(partition.chunk_len.min(most_runs));
-    let fits = |len: u64| footprint.held(len, slots.min(runs.div_ceil(len))) <= available_bytes;
-    if fits(partition.chunk_len) {
-        return Ok(partition);
+/// Returns the highest number up to `most` that fits, if all below it fit; 0 if none does.
+pub(crate) fn highest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle - 1 }
     }
-    // The longest chunk that fits: `held` grows with the length at a fixed number of slots.
-    let (mut most, mut too_many) = (0, partition.chunk_len);
-    while most + 1 < too_many {
-        let middle = most + (too_many - most) / 2;
-        if footprint.held(middle, slots) <= available_bytes { most = middle } else { too_many = middle }
-    }
-    match most {
-        0 if chunkable == 0 => {
-            Err(ChunkError::AllUnchunkable { requested_bytes: unchunkable_bytes, available_bytes })
-        }
-        0 => {
-            let single_run_bytes = footprint.held(1, slots).saturating_sub(unchunkable_bytes);
-            Err(ChunkError::SingleRunTooLarge { single_run_bytes, unchunkable_bytes, available_bytes })
-        }
-        len => Ok(partition.with_chunk_len(len)),
+    low
+}
+
+fn refusal(available_bytes: u64, footprint: &impl Footprint) -> ChunkError {
+    let unchunkable_bytes = footprint.unchunkable(1);
+    if footprint.chunkable() == 0 {
+        ChunkError::AllUnchunkable { requested_bytes: unchunkable_bytes, available_bytes }
+    } else if unchunkable_bytes >= available_bytes {
+        ChunkError::UnchunkableTooLarge { unchunkable_bytes, available_bytes }
+    } else {
+        let single_run_bytes = footprint.held(1, 1).saturating_sub(unchunkable_bytes);
+        ChunkError::SingleRunTooLarge { single_run_bytes, unchunkable_bytes, available_bytes }
     }
 }
 
@@ -247,34 +182,34 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn cut(available: u64, chunkable: u64, unchunkable: u64, runs: u64) -> Result<(u64, u64), ChunkError> {
-        Partition::new(available, chunkable, unchunkable, runs).map(|cut| (cut.chunk_len(), cut.chunks()))
+    fn cut(available: u64, per_run: u64, whole: u64, runs: u64) -> Result<(u64, u64), ChunkError> {
+        let arrays = Arrays { per_run: vec![per_run], whole: vec![whole], runs, unit: 1 };
+        fit(available, &arrays, runs, 1, u64::MAX).map(|(cut, _)| (cut.chunk_len(), cut.chunks()))
     }
 
     #[test]
     fn cubies_vectors() {
-        assert_eq!(cut(1000, 999, 0, 10), Ok((10, 1)));
-        assert_eq!(cut(1000, 1000, 0, 10), Ok((10, 1)));
-        assert_eq!(cut(1000, 2000, 0, 10), Ok((5, 2)));
-        assert_eq!(cut(1000, 2000, 500, 10), Ok((2, 5)));
-        assert!(matches!(cut(1000, 2000, 1000, 10), Err(ChunkError::UnchunkableTooLarge { .. })));
-        assert_eq!(cut(10 * MIB, 40_000_000, 0, 5_000_000), Ok((1_310_720, 4)));
-        assert_eq!(cut(100, 1000, 0, 10), Ok((1, 10)));
-        assert!(matches!(cut(100, 1000, 0, 7), Err(ChunkError::SingleRunTooLarge { .. })));
-        assert_eq!(cut(2304, 4096, 0, 1024), Ok((576, 2)));
-        let error = cut(1000, 0, 1000, 10).expect_err("nothing can be cut");
+        assert_eq!(cut(1000, 100, 0, 10), Ok((10, 1)));
+        assert_eq!(cut(1000, 200, 0, 10), Ok((5, 2)));
+        assert_eq!(cut(1000, 200, 500, 10), Ok((2, 5)));
+        assert!(matches!(cut(1000, 200, 1000, 10), Err(ChunkError::UnchunkableTooLarge { .. })));
+        assert_eq!(cut(10 * MIB, 8, 0, 5_000_000), Ok((1_310_720, 4)));
+        assert_eq!(cut(100, 100, 0, 10), Ok((1, 10)));
+        assert!(matches!(cut(100, 101, 0, 7), Err(ChunkError::SingleRunTooLarge { .. })));
+        assert_eq!(cut(2304, 4, 0, 1024), Ok((576, 2)));
+        let error = cut(1000, 0, 1001, 10).expect_err("nothing can be cut");
         assert!(error.to_string().contains("All requested arrays are unchunkable"), "{error}");
         let error = cut(1000, 1, 1000, 10).expect_err("no room");
         assert!(error.to_string().contains("Unchunkable arrays require"), "{error}");
         let error = cut(0, 1, 0, 10).expect_err("no bytes");
         assert!(error.to_string().starts_with("0 bytes are available for arrays"), "{error}");
-        let error = cut(100, 1000, 0, 7).expect_err("no room for one");
+        let error = cut(100, 101, 0, 7).expect_err("no room for one");
         assert!(error.to_string().contains("Can't fit a single run in device memory"), "{error}");
     }
 
     #[test]
     fn the_last_chunk_has_what_is_left() {
-        let partition = Partition::new(2304, 4096, 0, 1024).expect("it fits");
+        let partition = Partition { runs: 1024, chunk_len: 576 };
         assert_eq!(partition.ranges().collect::<Vec<_>>(), [0..576, 576..1024]);
         assert_eq!((partition.chunk(2), partition.chunk(u64::MAX)), (1024..1024, 1024..1024));
     }
@@ -302,18 +237,22 @@ mod tests {
 
     impl Footprint for Arrays {
         fn chunkable(&self) -> u64 {
-            self.per_run.iter().map(|bytes| bytes * self.runs).sum()
+            sum(self.per_run.iter().map(|bytes| bytes.saturating_mul(self.runs)))
         }
 
         fn unchunkable(&self, _: u64) -> u64 {
-            self.whole.iter().sum()
+            sum(self.whole.iter().copied())
         }
 
         fn held(&self, len: u64, slots: u64) -> u64 {
-            let round = |bytes: u64| bytes.next_multiple_of(self.unit);
-            let cut: u64 = self.per_run.iter().map(|bytes| round(bytes * len)).sum();
-            slots * cut + self.whole.iter().map(|&bytes| round(bytes)).sum::<u64>()
+            let round = |bytes: u64| bytes.checked_next_multiple_of(self.unit).unwrap_or(u64::MAX);
+            let cut = sum(self.per_run.iter().map(|bytes| round(bytes.saturating_mul(len))));
+            slots.saturating_mul(cut).saturating_add(sum(self.whole.iter().map(|&bytes| round(bytes))))
         }
+    }
+
+    fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Counts evaluations of a footprint.
@@ -330,7 +269,6 @@ mod tests {
 
         fn held(&self, len: u64, slots: u64) -> u64 {
             self.1.set(self.1.get() + 1);
-            assert!(self.1.get() < 1_000_000, "it searches one by one");
             self.0.held(len, slots)
         }
     }
@@ -341,34 +279,28 @@ mod tests {
         let counting = Counting(&arrays, std::cell::Cell::new(0));
         let (partition, slots) = fit(2 << 20, &counting, arrays.runs, 1_000_000_000, 1).expect("it fits");
         assert_eq!((partition.chunk_len(), slots), (1, 2048));
-        assert!(counting.1.get() < 10_000, "{} evaluations", counting.1.get());
+        assert!(counting.1.get() < 100, "{} evaluations", counting.1.get());
     }
 
     proptest! {
         #[test]
-        fn what_is_said_to_fit_does_and_no_longer_chunk_would(
+        fn chunks_are_those_of_a_search_one_by_one(
             per_run in prop::collection::vec(1u64..200, 1..5), whole in prop::collection::vec(1u64..2000, 0..3),
             runs in 1u64..500, unit in prop::sample::select(vec![1u64, 7, 512, 2048]), available in 1u64..200_000,
             slots in 1u64..5, most in prop::sample::select(vec![u64::MAX, 1, 10, 100]),
         ) {
             let arrays = Arrays { per_run, whole, runs, unit };
-            match fit(available, &arrays, runs, slots, most) {
-                Ok((partition, slots)) => {
-                    let len = partition.chunk_len();
-                    prop_assert!(arrays.held(len, slots) <= available && len <= most);
-                    prop_assert!(slots <= partition.chunks());
-                    prop_assert_eq!(partition.ranges().map(|range| range.end - range.start).sum::<u64>(), runs);
-                    let plain = Partition::new(available, arrays.chunkable(), arrays.unchunkable(1), runs);
-                    prop_assert!(plain.is_ok_and(|plain| len <= plain.chunk_len()), "rounding only shortens");
-                    if slots > 1 && slots < partition.chunks() && len < most {
-                        let longer = arrays.held(len + 1, slots);
-                        let exact = arrays.chunkable() * slots / runs * (len + 1) + arrays.unchunkable(1);
-                        prop_assert!(longer > available || exact > available || runs.div_ceil(len + 1) < slots);
-                    }
-                }
-                // Not even one run on one stream.
-                Err(_) => prop_assert!(arrays.held(1, 1) > available || arrays.unchunkable(1) >= available
-                    || Partition::new(available, arrays.chunkable(), arrays.unchunkable(1), runs).is_err()),
+            let fits = |len, slots| arrays.held(len, slots) <= available;
+            let found = fit(available, &arrays, runs, slots, most);
+            if runs <= most && fits(runs, 1) {
+                prop_assert_eq!(found, Ok((Partition { runs, chunk_len: runs }, 1)));
+            } else if let Some(slots) = (1..=slots.min(runs)).rev().find(|&slots| fits(1, slots)) {
+                let chunk_len = (1..=runs.min(most)).rev().find(|&len| fits(len, slots)).expect("one fits");
+                let partition = Partition { runs, chunk_len };
+                prop_assert_eq!(found, Ok((partition, slots.min(partition.chunks()))));
+                prop_assert_eq!(partition.ranges().map(|range| range.end - range.start).sum::<u64>(), runs);
+            } else {
+                prop_assert!(found.is_err());
             }
         }
     }

@@ -70,47 +70,35 @@ impl<B: Backend> Plan<B> {
     }
 }
 
-/// The source of an array's data.
+/// The source of an array's data: bytes in memory, or an array made by the broker.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum HostSource<'a, B: Backend> {
-    /// Bytes in memory.
-    Bytes(&'a [u8]),
-    /// An array made by the broker.
-    Array(&'a HostArray<B>),
-}
+pub struct HostSource<'a, B: Backend>(HostData<'a, B>);
 
-/// The destination of an array's data.
+/// The destination of an array's data: bytes in memory, or an array made by the broker.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum HostSink<'a, B: Backend> {
-    /// Bytes in memory.
-    Bytes(&'a mut [u8]),
-    /// An array made by the broker.
-    Array(&'a mut HostArray<B>),
-}
+pub struct HostSink<'a, B: Backend>(HostData<'a, B>);
 
 impl<'a, B: Backend> From<&'a [u8]> for HostSource<'a, B> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self::Bytes(bytes)
+        Self(HostData { len: bytes.len() as u64, side: Side::Whole(bytes) })
     }
 }
 
 impl<'a, B: Backend> From<&'a HostArray<B>> for HostSource<'a, B> {
     fn from(array: &'a HostArray<B>) -> Self {
-        Self::Array(array)
+        Self(HostData { len: array.len(), side: array.side() })
     }
 }
 
 impl<'a, B: Backend> From<&'a mut [u8]> for HostSink<'a, B> {
     fn from(bytes: &'a mut [u8]) -> Self {
-        Self::Bytes(bytes)
+        Self(HostData { len: bytes.len() as u64, side: Side::Rows(vec![bytes]) })
     }
 }
 
 impl<'a, B: Backend> From<&'a mut HostArray<B>> for HostSink<'a, B> {
     fn from(array: &'a mut HostArray<B>) -> Self {
-        Self::Array(array)
+        Self(HostData { len: array.len(), side: array.side_mut() })
     }
 }
 
@@ -127,21 +115,17 @@ pub struct Execution<'a, B: Backend> {
 impl<'a, B: Backend> Execution<'a, B> {
     /// Binds the data of an [input](crate::Role::Input), of the array's length.
     pub fn upload(self, array: ArrayId, source: impl Into<HostSource<'a, B>>) -> Self {
-        let (len, side) = match source.into() {
-            HostSource::Bytes(bytes) => (bytes.len() as u64, Side::Whole(bytes)),
-            HostSource::Array(array) => (array.len(), array.side()),
-        };
-        self.bind(array, Role::Input, HostData { side, len })
+        self.bind(array, Role::Input, source.into().0)
     }
 
     /// Binds the destination of an [output](crate::Role::Output), in which each chunk has its place.
     pub fn download(self, array: ArrayId, sink: impl Into<HostSink<'a, B>>) -> Self {
-        self.bind(array, Role::Output, sink_data(sink.into()))
+        self.bind(array, Role::Output, sink.into().0)
     }
 
     /// Binds the data of an [`InOut`](crate::Role::InOut) array, which the results replace.
     pub fn exchange(self, array: ArrayId, sink: impl Into<HostSink<'a, B>>) -> Self {
-        self.bind(array, Role::InOut, sink_data(sink.into()))
+        self.bind(array, Role::InOut, sink.into().0)
     }
 
     fn bind(mut self, array: ArrayId, role: Role, data: HostData<'a, B>) -> Self {
@@ -188,14 +172,6 @@ impl<'a, B: Backend> Execution<'a, B> {
         let Self { core, group, data, progress, is_timed } = self;
         run::run(core, group, data, progress.as_deref(), is_timed, &work)
     }
-}
-
-fn sink_data<B: Backend>(sink: HostSink<'_, B>) -> HostData<'_, B> {
-    let (len, side) = match sink {
-        HostSink::Bytes(bytes) => (bytes.len() as u64, Side::Rows(vec![bytes])),
-        HostSink::Array(array) => (array.len(), array.side_mut()),
-    };
-    HostData { side, len }
 }
 
 impl<B: Backend> fmt::Debug for Execution<'_, B> {

@@ -234,32 +234,21 @@ mod tests {
         ArrayRequest::scratch("x", shape.iter().copied(), 4)
     }
 
+    /// CuBIE's `test_is_request_chunkable_empty_shape`, `_no_chunk_axis`, `_axis_out_of_bounds`, `_degenerate_axis`.
     #[test]
-    fn arrays_are_chunkable_unless_they_are_said_not_to_be() {
-        assert!(request(&[10, 2]).is_chunkable());
+    fn test_is_request_chunkable() {
+        for (shape, axis, wanted) in [
+            (&[10, 2][..], Some(0), true),
+            (&[], Some(0), false),
+            (&[4, 4], None, false),
+            (&[4, 4], Some(2), false),
+            (&[4, 4], Some(5), false),
+            (&[4, 1], Some(1), false),
+            (&[4, 1], Some(0), true),
+        ] {
+            assert_eq!(request(shape).chunk_axis(axis).is_chunkable(), wanted, "{shape:?}, {axis:?}");
+        }
         assert!(!request(&[10, 2]).unchunkable().is_chunkable());
-    }
-
-    #[test]
-    fn test_is_request_chunkable_empty_shape() {
-        assert!(!request(&[]).is_chunkable());
-    }
-
-    #[test]
-    fn test_is_request_chunkable_no_chunk_axis() {
-        assert!(!request(&[4, 4]).chunk_axis(None).is_chunkable());
-    }
-
-    #[test]
-    fn test_is_request_chunkable_axis_out_of_bounds() {
-        assert!(!request(&[4, 4]).chunk_axis(2).is_chunkable());
-        assert!(!request(&[4, 4]).chunk_axis(5).is_chunkable());
-    }
-
-    #[test]
-    fn test_is_request_chunkable_degenerate_axis() {
-        assert!(!request(&[4, 1]).chunk_axis(1).is_chunkable());
-        assert!(request(&[4, 1]).chunk_axis(0).is_chunkable());
     }
 
     /// Bytes of arrays that are cut, and of others, separately.

@@ -7,7 +7,7 @@ use crate::data::{HostData, HostPart};
 use crate::error::{BrokerError, BrokerWarning, Stage};
 use crate::footprint::Demand;
 use crate::id::{ArrayId, ClientId};
-use crate::partition::Footprint;
+use crate::partition::{Footprint, highest};
 use crate::progress::{Instant, Progress, ProgressHook, RunReport};
 use crate::request::Role;
 use crate::state::{BrokerCore, Grant, Held};
@@ -367,12 +367,7 @@ impl<B: Backend> Batch<'_, B> {
         let demand = Demand { arrays: &self.grant.arrays, rounding: self.rounding.clone() };
         let now = demand.held(len, streams);
         let gives = |len: u64| now.saturating_sub(demand.held(len, streams)) >= missing;
-        let (mut enough, mut too_long) = (1, len);
-        while enough + 1 < too_long {
-            let middle = enough + (too_long - enough) / 2;
-            if gives(middle) { enough = middle } else { too_long = middle }
-        }
-        self.shorten(enough);
+        self.shorten(highest(len - 1, gives).max(1));
         false
     }
 

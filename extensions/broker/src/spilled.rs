@@ -88,29 +88,3 @@ fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
 fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spilled_array_has_no_name_and_keeps_its_bytes() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let ledger = Ledger::new(None);
-        let spilled = Spilled::create(directory.path(), 1 << 20, &ledger).expect("a file");
-        assert_eq!(ledger.charged(), 1 << 20);
-        spilled.write_at(&[7; 100], 1000).expect("written");
-        let mut bytes = [1; 102];
-        spilled.read_at(&mut bytes, 999).expect("read");
-        assert!(bytes[0] == 0 && bytes[101] == 0 && bytes[1..101].iter().all(|&byte| byte == 7));
-        let left = || std::fs::read_dir(directory.path()).expect("a listing").count();
-        // Windows deletes it when its last handle is closed, whatever ends the process; until then it has a name.
-        assert!(left() == 0 || cfg!(windows), "there is nothing to be left behind");
-        drop(spilled);
-        assert_eq!(left(), 0);
-        let error =
-            Spilled::create(&directory.path().join("absent"), 1, &ledger).expect_err("no such directory");
-        assert_eq!(ledger.charged(), 0);
-        assert!(matches!(error, BrokerError::Spill { call: "creating", .. }), "{error}");
-    }
-}

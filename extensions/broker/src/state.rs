@@ -58,9 +58,6 @@ pub(crate) struct Settings {
     pub(crate) granularity: u64,
     pub(crate) reserve: u64,
     pub(crate) budget: u64,
-    pub(crate) pinned_max: u64,
-    /// The limit on pinned bytes.
-    pub(crate) spill_threshold: u64,
     pub(crate) spill_directory: PathBuf,
     pub(crate) warnings: Warnings,
 }

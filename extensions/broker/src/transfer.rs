@@ -29,13 +29,7 @@ pub(crate) struct Mover<'a, B: Backend> {
 struct Landing<B: Backend> {
     array: usize,
     range: Range<u64>,
-    from: Arrived<B>,
-}
-
-#[derive(Debug)]
-enum Arrived<B: Backend> {
-    Block(PinnedBlock<B>),
-    Bytes(Vec<u8>),
+    block: PinnedBlock<B>,
 }
 
 impl<'a, B: Backend> Mover<'a, B> {
@@ -88,7 +82,8 @@ impl<'a, B: Backend> Mover<'a, B> {
         Ok(())
     }
 
-    /// Enqueues the copies of the part of the array at this place from `source`; [`land`](Self::land) completes them.
+    /// Enqueues the copies of the part of the array at this place from `source`; [`land`](Self::land) completes them. Without a
+    /// block the bytes are copied at once.
     pub(crate) fn download(
         &mut self,
         parts: &mut [HostPart<'_, B>],
@@ -107,24 +102,19 @@ impl<'a, B: Backend> Mover<'a, B> {
         for range in self.steps(bytes) {
             let padded = (range.end - range.start).next_multiple_of(self.granule);
             let source = source.slice(range.start..range.start + padded)?;
-            let from = match self.block(padded, parts)? {
-                Some(block) => {
-                    let copied = RegionMut::new(&block.memory, 0, padded, self.stream)
-                        .and_then(|to| self.device.copy(self.stream, source, to));
-                    if let Err(error) = copied {
-                        self.staging.drop_block(block);
-                        return Err(error.into());
-                    }
-                    Arrived::Block(block)
-                }
-                None => {
-                    let mut bytes = Vec::new();
-                    zero(&mut bytes, padded)?;
-                    self.device.download(self.stream, source, &mut bytes)?;
-                    Arrived::Bytes(bytes)
-                }
+            let Some(block) = self.block(padded, parts)? else {
+                zero(&mut self.scratch, padded)?;
+                self.device.download(self.stream, source, &mut self.scratch)?;
+                parts[array].write(self.device, &range, &self.scratch)?;
+                continue;
             };
-            self.landing.push_back(Landing { array, range, from });
+            let copied = RegionMut::new(&block.memory, 0, padded, self.stream)
+                .and_then(|to| self.device.copy(self.stream, source, to));
+            if let Err(error) = copied {
+                self.staging.drop_block(block);
+                return Err(error.into());
+            }
+            self.landing.push_back(Landing { array, range, block });
         }
         Ok(())
     }
@@ -134,16 +124,10 @@ impl<'a, B: Backend> Mover<'a, B> {
         self.device.synchronize(self.stream)?;
         self.has_parked = false;
         // One at a time: after a failure `abandon` returns the others.
-        while let Some(Landing { array, range, from }) = self.landing.pop_front() {
-            let part = &mut parts[array];
-            match from {
-                Arrived::Block(block) => {
-                    let outcome = self.empty(&block, part, &range);
-                    self.staging.park(block, None);
-                    outcome?;
-                }
-                Arrived::Bytes(bytes) => part.write(self.device, &range, &bytes)?,
-            }
+        while let Some(Landing { array, range, block }) = self.landing.pop_front() {
+            let outcome = self.empty(&block, &mut parts[array], &range);
+            self.staging.park(block, None);
+            outcome?;
         }
         Ok(())
     }
@@ -155,11 +139,11 @@ impl<'a, B: Backend> Mover<'a, B> {
     }
 
     fn release(&mut self, is_done: bool) {
-        for landing in self.landing.drain(..) {
-            match landing.from {
-                Arrived::Block(block) if is_done => self.staging.park(block, None),
-                Arrived::Block(block) => self.staging.drop_block(block),
-                Arrived::Bytes(_) => {}
+        for Landing { block, .. } in self.landing.drain(..) {
+            if is_done {
+                self.staging.park(block, None);
+            } else {
+                self.staging.drop_block(block);
             }
         }
     }

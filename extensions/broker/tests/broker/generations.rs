@@ -1,16 +1,11 @@
 //! What changes between a commit and a run, or in the middle of either.
 
 use super::{MIB, Squarer, broker, device};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use vrampool::backend::AllocationRequest;
-use vrampool::host::{Call, HostDevice};
+use vrampool::host::Call;
 use vrampool::{Backend, BackendError, Placement};
-use vrampool_broker::{
-    ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, HostBacking, LimitMode, Share,
-    ShareError,
-};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, HostBacking, LimitMode, Share};
 
 #[test]
 fn a_limit_mode_that_is_turned_on_counts_from_the_next_commit_on() {
@@ -23,26 +18,6 @@ fn a_limit_mode_that_is_turned_on_counts_from_the_next_commit_on() {
     broker.set_limit_mode(LimitMode::Active);
     plan.run(|_, _| Ok(())).expect("a run");
     assert!(client.stats().held_bytes <= client.stats().cap_bytes, "{:?}", client.stats());
-}
-
-/// A warning comes in the middle of a commit, and the share changes just then.
-#[test]
-fn a_share_that_changes_in_the_middle_of_a_commit_counts() {
-    static CLIENT: OnceLock<ClientHandle<HostDevice>> = OnceLock::new();
-    static ONCE: AtomicBool = AtomicBool::new(false);
-    let broker = Broker::builder(&device(MIB))
-        .on_warning(|warning| {
-            if matches!(warning, BrokerWarning::ManyChunks { .. }) && !ONCE.swap(true, SeqCst) {
-                CLIENT.get().expect("it is set").set_share(Share::Fixed(0.25)).expect("a share");
-            }
-        })
-        .build()
-        .expect("a broker");
-    let client = broker.register(Client::new("a").share(Share::Fixed(0.9))).expect("a client");
-    let client = CLIENT.get_or_init(|| client);
-    client.queue(ArrayRequest::scratch("x", [64 * MIB], 1)).expect("queued");
-    broker.commit("default").expect("it fits in chunks").run(|_, _| Ok(())).expect("a run");
-    assert!(ONCE.load(SeqCst) && client.stats().held_bytes <= MIB / 4, "{:?}", client.stats());
 }
 
 #[test]
@@ -106,14 +81,6 @@ fn any_name_of_a_group_will_do() {
         broker.evict_all().expect("idle");
         assert_eq!(squarer.client.stats().held_bytes, 0);
     }
-}
-
-#[test]
-fn no_bytes_are_no_share() {
-    let (broker, _) = broker(&device(MIB));
-    let error =
-        broker.register(Client::new("a").share(Share::Bytes(0))).expect_err("it would be all of the device");
-    assert!(matches!(error, BrokerError::Share(ShareError::OutOfRange { .. })), "{error}");
 }
 
 /// A group of former clients has no streams: what would be found is a new one.

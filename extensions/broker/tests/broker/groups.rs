@@ -2,7 +2,7 @@
 
 use super::{MIB, Squarer, broker, device};
 use vrampool::Stream;
-use vrampool_broker::{Allocator, ArrayRequest, BrokerError, Client, Share};
+use vrampool_broker::{Allocator, ArrayRequest, BrokerError, Chunk, Client, Share};
 
 #[test]
 fn test_reinit_streams() {
@@ -29,18 +29,14 @@ fn a_group_that_runs_is_left_alone() {
     let (broker, _) = broker(&device(MIB));
     let squarer = Squarer::new(&broker, Client::new("client").group("solver"), 1000);
     let plan = broker.commit("solver").expect("it fits");
-    let (numbers, mut squares) = (super::numbers(1000), vec![0; 4000]);
-    plan.execution()
-        .upload(squarer.from, &numbers[..])
-        .download(squarer.to, &mut squares[..])
-        .run(|chunk, stream| {
-            assert!(matches!(broker.commit("solver"), Err(BrokerError::Busy { .. })));
-            assert!(matches!(plan.run(|_, _| Ok(())), Err(BrokerError::Busy { .. })));
-            assert!(matches!(squarer.client.move_to("other"), Err(BrokerError::Busy { .. })));
-            assert!(matches!(broker.set_streams("solver", 2), Err(BrokerError::Busy { .. })));
-            squarer.work(chunk, stream)
-        })
-        .expect("a run");
+    let refused = |_: &Chunk<'_, _>, _: &_| {
+        assert!(matches!(broker.commit("solver"), Err(BrokerError::Busy { .. })));
+        assert!(matches!(plan.run(|_, _| Ok(())), Err(BrokerError::Busy { .. })));
+        assert!(matches!(squarer.client.move_to("other"), Err(BrokerError::Busy { .. })));
+        assert!(matches!(broker.set_streams("solver", 2), Err(BrokerError::Busy { .. })));
+        Ok(())
+    };
+    squarer.run_with(&plan, |_| (), refused).expect("a run");
     assert!(squarer.client.move_to("other").is_ok());
 }
 

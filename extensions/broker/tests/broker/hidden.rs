@@ -1,12 +1,12 @@
 //! Copies behind computation. What happens at once is waited for, so that no clock is read;
 //! `vrampool solve --compare` measures it.
 
-use super::{MIB, Squarer, numbers};
+use super::{MIB, Squarer};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use vrampool::host::HostDevice;
-use vrampool_broker::{Broker, Client};
+use vrampool::host::{HostDevice, HostStream};
+use vrampool_broker::{Broker, Chunk, Client};
 
 /// What makes copies hidden: while a chunk is computed, the results of the one before arrive, and the data of
 /// the next are copied and its computation begins. Each computation here waits to see both, so that a run in
@@ -40,31 +40,26 @@ fn copies_are_hidden_behind_computation() {
         broker.set_streams("default", streams).expect("idle");
         let plan = broker.commit("default").expect("it fits");
         let chunks = plan.partition().chunks();
-        let (numbers, mut squares) = (numbers(300_000), vec![0; 1_200_000]);
-        plan.execution()
-            .upload(squarer.from, &numbers[..])
-            .download(squarer.to, &mut squares[..])
-            .on_progress(|_| note(&|seen| seen.arrived += 1))
-            .run(|chunk, stream| {
-                let index = chunk.index();
-                stream.launch([], [], move |[], []: [&mut [u8]; 0]| {
-                    let mut seen = SEEN.lock().expect("no panic");
-                    seen.begun = seen.begun.max(index + 1);
-                    CHANGED.notify_all();
-                    // The chunk that this stream had before, and all before that, are done anyway.
-                    let (seen, waited) = CHANGED
-                        .wait_timeout_while(seen, LONGEST, |seen| {
-                            (seen.arrived < index && streams == 2) || seen.begun < (index + 2).min(chunks)
-                        })
-                        .expect("no panic");
-                    drop(seen);
-                    if !waited.timed_out() {
-                        HIDDEN.fetch_add(1, Relaxed);
-                    }
-                })?;
-                squarer.work(chunk, stream)
-            })
-            .expect("a run");
+        let waits = |chunk: &Chunk<'_, HostDevice>, stream: &HostStream| {
+            let index = chunk.index();
+            stream.launch([], [], move |[], []: [&mut [u8]; 0]| {
+                let mut seen = SEEN.lock().expect("no panic");
+                seen.begun = seen.begun.max(index + 1);
+                CHANGED.notify_all();
+                // The chunk that this stream had before, and all before that, are done anyway.
+                let (seen, waited) = CHANGED
+                    .wait_timeout_while(seen, LONGEST, |seen| {
+                        (seen.arrived < index && streams == 2) || seen.begun < (index + 2).min(chunks)
+                    })
+                    .expect("no panic");
+                drop(seen);
+                if !waited.timed_out() {
+                    HIDDEN.fetch_add(1, Relaxed);
+                }
+            })?;
+            Ok(())
+        };
+        squarer.run_with(&plan, |_| note(&|seen| seen.arrived += 1), waits).expect("a run");
         assert_eq!(HIDDEN.load(Relaxed), chunks, "of {chunks} on {streams} streams, {latency:?}");
         // All uploads but the first, and all results but the last.
         assert!((chunks - 1) * 100 >= 80 * chunks);

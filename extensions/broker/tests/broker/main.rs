@@ -25,6 +25,12 @@
 //!   `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
 //! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
 //!   have none.
+//! * Of solvers and of pinned memory `test_solver_spill_policies_are_independent`: each broker has its own policy;
+//!   `host_arrays::test_choose_host_memory_type_applies_policy`. `test_allocation_pressure_does_not_run_cyclic_gc`: no
+//!   garbage is collected; `pressure::test_inflight_owner_is_not_evicted`.
+//!   `test_pinned_budget_counts_all_live_allocations`, `test_pinned_release_returns_budget`,
+//!   `test_concurrent_pinned_reservations_respect_budget` and `test_forced_pinned_reservation_exceeds_budget`: the
+//!   library's `tests/ledger.rs`, for any ledger.
 //! * Of the stream groups the two that `stream_groups` names, and those that its comments name beside a test.
 //!   `test_memory_manager_get_group_stream_passthrough`: `stream_groups::test_add_instance_shares_group_stream`;
 //!   `test_reinit_streams_replaces_all`: `groups::test_reinit_streams`.
@@ -54,7 +60,8 @@ mod stream_groups;
 use std::sync::{Arc, Mutex};
 use vrampool::host::{HostDevice, HostStream};
 use vrampool_broker::{
-    ArrayId, ArrayRequest, Broker, BrokerError, BrokerWarning, Chunk, Client, ClientHandle, Plan, RunReport,
+    ArrayId, ArrayRequest, Broker, BrokerError, BrokerWarning, Chunk, Client, ClientHandle, Plan, Progress,
+    RunReport,
 };
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -110,13 +117,24 @@ impl Squarer {
 
     /// Runs it and checks every result.
     pub(crate) fn run(&self, plan: &Plan<HostDevice>) -> Result<RunReport, BrokerError> {
+        self.run_with(plan, |_| (), |_, _| Ok(()))
+    }
+
+    /// Runs it with `before` ahead of each chunk's own work, and checks every result.
+    pub(crate) fn run_with(
+        &self,
+        plan: &Plan<HostDevice>,
+        on_progress: impl Fn(&Progress) + Sync,
+        before: impl Fn(&Chunk<'_, HostDevice>, &HostStream) -> Result<(), BrokerError> + Sync,
+    ) -> Result<RunReport, BrokerError> {
         let numbers = numbers(self.runs);
         let mut squares = vec![0xAA; numbers.len()];
         let report = plan
             .execution()
             .upload(self.from, &numbers[..])
             .download(self.to, &mut squares[..])
-            .run(|chunk, stream| self.work(chunk, stream))?;
+            .on_progress(on_progress)
+            .run(|chunk, stream| before(chunk, stream).and_then(|()| self.work(chunk, stream)))?;
         for (run, (number, square)) in floats(&numbers).zip(floats(&squares)).enumerate() {
             assert_eq!(square, number * number, "run {run}");
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Placement};
-use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Chunk, Client, ClientHandle, HostBacking, Share};
 use vrampool_test_support::close_gate;
 
 /// A client in a group of its name, with one array that cannot be cut, and a count of how often that was
@@ -64,15 +64,11 @@ fn a_running_plan_is_not_evicted() {
     let running = Squarer::new(&broker, Client::new("running").group("running"), 1_000_000);
     let plan = broker.commit("running").expect("it fits");
     let (_needy, _) = holder(&broker, "needy", 6 * MIB);
-    let (numbers, mut squares) = (super::numbers(1_000_000), vec![0; 4_000_000]);
-    plan.execution()
-        .upload(running.from, &numbers[..])
-        .download(running.to, &mut squares[..])
-        .run(|chunk, stream| {
-            assert!(broker.commit("needy").is_err_and(|error| error.is_out_of_memory()));
-            running.work(chunk, stream)
-        })
-        .expect("a run");
+    let refused = |_: &Chunk<'_, _>, _: &_| {
+        assert!(broker.commit("needy").is_err_and(|error| error.is_out_of_memory()));
+        Ok(())
+    };
+    running.run_with(&plan, |_| (), refused).expect("a run");
     assert_eq!(running.client.stats().evictions, 0);
     assert!(broker.commit("needy").is_ok());
 }
@@ -111,51 +107,23 @@ fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     plan.run(|_, _| Ok(())).expect("it gets memory anew");
 }
 
-/// A client that owns itself in a cycle is not ended by pressure: cycles are not collected, and no
-/// destructor runs.
-#[test]
-fn test_allocation_pressure_does_not_run_cyclic_gc() {
-    struct Holder {
-        _client: ClientHandle<HostDevice>,
-        itself: Mutex<Option<Arc<Holder>>>,
-        dropped: Arc<AtomicU64>,
-    }
-    impl Drop for Holder {
-        fn drop(&mut self) {
-            self.dropped.fetch_add(1, Relaxed);
-        }
-    }
-    let (broker, _) = broker(&device(10 * MIB));
-    let (client, taken) = holder(&broker, "circle", 6 * MIB);
-    broker.commit("circle").expect("it fits");
-    client.begin_work().expect("registered");
-    let dropped = Arc::new(AtomicU64::new(0));
-    let circle =
-        Arc::new(Holder { _client: client, itself: Mutex::new(None), dropped: Arc::clone(&dropped) });
-    *circle.itself.lock().expect("no panic") = Some(Arc::clone(&circle));
-    let weak = Arc::downgrade(&circle);
-    drop(circle);
-    let needy = broker.register(Client::new("needy").group("needy")).expect("a client");
-    needy.queue(ArrayRequest::scratch("x", [8 * MIB], 1)).expect("queued");
-    assert_eq!(broker.commit("needy").expect("it fits in two").partition().chunks(), 2);
-    assert_eq!((dropped.load(Relaxed), taken.load(Relaxed), broker.stats().clients), (0, 0, 2));
-    let circle = weak.upgrade().expect("it is there");
-    drop(circle.itself.lock().expect("no panic").take());
-    drop(circle);
-    assert_eq!((dropped.load(Relaxed), broker.stats().clients), (1, 1));
-}
-
+/// CuBIE's #621, too: a solver whose results were in files lost its device memory to another, and then them.
 #[test]
 fn test_idle_solver_evicted_under_pressure_and_self_heals() {
     let (broker, _) = broker(&device(MIB));
     let one = Squarer::new(&broker, Client::new("one").group("one"), 200_000);
     let two = Squarer::new(&broker, Client::new("two").group("two"), 200_000);
     let (first, second) = (broker.commit("one").expect("it fits"), broker.commit("two").expect("it fits"));
+    let numbers = super::numbers(200_000);
+    let mut results = broker.host_array_in(800_000, HostBacking::File).expect("an array");
     for round in 1..=5 {
-        one.run(&first).expect("a run");
+        let run = first.execution().upload(one.from, &numbers[..]).download(one.to, &mut results);
+        run.run(|chunk, stream| one.work(chunk, stream)).expect("a run");
         two.run(&second).expect("a run");
-        // Each took the other's memory.
+        // Each took the other's memory. Results in a file stay.
         assert!(one.client.stats().evictions >= round, "round {round}");
+        let view = results.view::<f32>(..).expect("read");
+        assert!(super::floats(&numbers).zip(view.iter()).all(|(from, to)| *to == from * from));
     }
     assert_eq!(broker.device().races(), 0);
 }
@@ -208,16 +176,11 @@ fn what_was_in_use_is_waited_for_on_new_streams_too() {
         drop(before);
         let plan = broker.commit("default").expect("it fits");
         broker.renew_streams();
-        let (numbers, mut squares) = (super::numbers(100_000), vec![0; 400_000]);
-        plan.execution()
-            .upload(squarer.from, &numbers[..])
-            .download(squarer.to, &mut squares[..])
-            .run(|chunk, stream| {
-                go.send(()).expect("the kernel waits");
-                squarer.work(chunk, stream)
-            })
-            .expect("a run");
-        assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
+        let open = |_: &Chunk<'_, _>, _: &_| {
+            go.send(()).expect("the kernel waits");
+            Ok(())
+        };
+        squarer.run_with(&plan, |_| (), open).expect("a run");
         assert_eq!(device.races(), 0);
     }
 }

@@ -8,7 +8,7 @@ use vrampool::errors::chain;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError};
 use vrampool_broker::{
-    ArrayRequest, Broker, BrokerError, Client, HostBacking, Plan, Progress, RunReport, Stage,
+    ArrayRequest, Broker, BrokerError, Chunk, Client, HostBacking, Plan, Progress, RunReport, Stage,
 };
 
 /// Integrates `x' = a·x·(1 − x)` for `runs` values of `a`, and keeps 8 values of time, which lie before the
@@ -37,7 +37,7 @@ impl Logistic<'_> {
         let step_bytes: Vec<u8> =
             (0..TIMES).flat_map(|time| (0.1 / (time + 1) as f32).to_ne_bytes()).collect();
         let mut out = vec![0x55; TIMES * runs * 4];
-        let work = |chunk: &vrampool_broker::Chunk<'_, HostDevice>, stream: &vrampool::host::HostStream| {
+        let work = |chunk: &Chunk<'_, HostDevice>, stream: &vrampool::host::HostStream| {
             let (reads, writes) = (
                 [chunk.region(rates)?, chunk.region(steps)?],
                 [chunk.region_mut(states)?, chunk.region_mut(scratch)?],
@@ -319,12 +319,10 @@ fn a_panic_of_the_callers_is_the_callers_and_nothing_is_lost() {
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
     broker.set_streams("default", 3).expect("idle");
     let plan = broker.commit("default").expect("it fits");
-    let (numbers, mut squares) = (numbers(100_000), vec![0; 400_000]);
-    let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let execution =
-            plan.execution().upload(squarer.from, &numbers[..]).download(squarer.to, &mut squares[..]);
-        execution.run(|chunk, _| if chunk.index() == 2 { panic!("a caller's bug") } else { Ok(()) })
-    }));
+    let bug =
+        |chunk: &Chunk<'_, _>, _: &_| if chunk.index() == 2 { panic!("a caller's bug") } else { Ok(()) };
+    let thrown =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| squarer.run_with(&plan, |_| (), bug)));
     let thrown = thrown.expect_err("it is thrown on");
     assert_eq!(thrown.downcast_ref::<&str>(), Some(&"a caller's bug"));
     squarer.run(&plan).expect("nothing is lost");
@@ -338,7 +336,7 @@ fn data_that_do_not_go_with_the_arrays_are_refused() {
     let (from, to) = (squarer.from, squarer.to);
     let (numbers, mut squares) = (numbers(1000), vec![0; 4000]);
     let ran = AtomicU64::new(0);
-    let work = |_: &vrampool_broker::Chunk<'_, HostDevice>, _: &vrampool::host::HostStream| {
+    let work = |_: &Chunk<'_, HostDevice>, _: &vrampool::host::HostStream| {
         ran.fetch_add(1, Relaxed);
         Ok(())
     };
@@ -365,13 +363,8 @@ fn progress_is_reported_after_each_chunk() {
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
     let plan = broker.commit("default").expect("it fits");
     let notified = Mutex::new(Vec::<Progress>::new());
-    let (numbers, mut squares) = (numbers(100_000), vec![0; 400_000]);
-    plan.execution()
-        .upload(squarer.from, &numbers[..])
-        .download(squarer.to, &mut squares[..])
-        .on_progress(|progress| notified.lock().expect("no panic").push(progress.clone()))
-        .run(|chunk, stream| squarer.work(chunk, stream))
-        .expect("a run");
+    let note = |progress: &Progress| notified.lock().expect("no panic").push(progress.clone());
+    squarer.run_with(&plan, note, |_, _| Ok(())).expect("a run");
     let notified = notified.into_inner().expect("no panic");
     let ranges: Vec<_> = notified.iter().map(|progress| progress.range.clone()).collect();
     assert_eq!(ranges, plan.partition().ranges().collect::<Vec<_>>());
