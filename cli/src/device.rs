@@ -3,6 +3,7 @@
 
 use crate::timing::Rivals;
 use std::error::Error;
+use vrampool::BackendError;
 use vrampool::any::{self, AnyDevice, Name};
 #[cfg(feature = "cuda")]
 use vrampool::cuda::{self, CudaDevice};
@@ -11,7 +12,6 @@ use vrampool::host::{self, HostDevice};
 use vrampool::opencl::{self, OpenClDevice};
 #[cfg(feature = "wgpu")]
 use vrampool::wgpu::{self, WgpuDevice};
-use vrampool::{Backend, BackendError};
 use vrampool_trace::Touch;
 
 /// A device that every command works on.
@@ -54,35 +54,27 @@ device_of!(OpenClDevice, opencl::TestKernels);
 #[cfg(feature = "wgpu")]
 device_of!(WgpuDevice, wgpu::TestKernels);
 
-/// An operation on a device of any type.
-pub(crate) trait Run {
-    type Output;
-
-    fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
-}
-
-/// Calls `run` of the second argument with the [device](crate::device::open) of the first one's name, of the device's own type. A macro,
-/// because each crate has features of its own for the backends.
+/// Evaluates an expression with the [device](crate::device::open) of a name, of the device's own type. A macro, because
+/// each crate has features of its own for the backends.
 #[macro_export]
-macro_rules! run_on {
-    ($name:expr, $what:expr) => {
+macro_rules! on_device {
+    ($name:expr, |$device:ident| $act:expr) => {
         match $crate::device::open($name)? {
             #[cfg(feature = "cuda")]
-            vrampool::any::AnyDevice::Cuda(device) => $what.run(&device),
+            vrampool::any::AnyDevice::Cuda($device) => $act,
             #[cfg(feature = "opencl")]
-            vrampool::any::AnyDevice::OpenCl(device) => $what.run(&device),
+            vrampool::any::AnyDevice::OpenCl($device) => $act,
             #[cfg(feature = "wgpu")]
-            vrampool::any::AnyDevice::Wgpu(device) => $what.run(&device),
-            vrampool::any::AnyDevice::Host(device) => $what.run(&device),
-            other => Err(format!("the program has no kernels for {}", other.properties().name).into()),
+            vrampool::any::AnyDevice::Wgpu($device) => $act,
+            vrampool::any::AnyDevice::Host($device) => $act,
+            other => {
+                let name = &vrampool::Backend::properties(&other).name;
+                Err(format!("the program has no kernels for {name}").into())
+            }
         }
     };
 }
-
-/// Runs it on the [device of this name](open).
-pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
-    run_on!(name, what)
-}
+pub(crate) use on_device;
 
 /// Opens the device of this name; without a name that of `VRAMPOOL_BACKEND`, or the host.
 ///

@@ -27,6 +27,7 @@ use clap::Subcommand;
 use std::error::Error;
 use std::process::ExitCode;
 use stdout::{Ended, warn};
+pub use trace_options::progress_bar;
 use vrampool::errors::chain;
 
 /// The environment variables of the library, for the help.

@@ -65,9 +65,12 @@ pub(crate) fn spinner() -> ProgressBar {
 }
 
 /// A progress bar of so many `things`, drawn only if standard error is a terminal.
-pub(crate) fn progress_bar(length: u64, things: &str) -> ProgressBar {
+#[must_use]
+pub fn progress_bar(length: u64, things: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
-    match ProgressStyle::with_template(&format!("{{spinner}} {{bar:30}} {{pos}}/{{len}} {things}  {{msg}}")) {
+    match ProgressStyle::with_template(&format!(
+        "{{spinner}} {{bar:30}} {{pos}}/{{len}} {things}, {{elapsed}}  {{msg}}"
+    )) {
         Ok(style) => bar.with_style(style.tick_chars(TURNING).progress_chars("##-")),
         Err(_) => bar,
     }

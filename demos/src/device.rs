@@ -7,9 +7,6 @@ use crate::kernels::OpenClKernels;
 #[cfg(feature = "wgpu")]
 use crate::kernels::WgpuKernels;
 use crate::kernels::{HostKernels, Kernels};
-use std::error::Error;
-use std::time::Duration;
-use vrampool::any::Name;
 use vrampool::host::{Faults, HostDevice};
 use vrampool::{Backend, BackendError};
 
@@ -28,12 +25,6 @@ pub(crate) trait Device: Backend {
     fn faults(&self) -> Option<&Faults> {
         None
     }
-
-    /// A device each of whose copies and kernels takes so much longer, where that can be chosen.
-    fn with_latency(&self, latency: Duration) -> Option<Self> {
-        let _ = latency;
-        None
-    }
 }
 
 impl Device for HostDevice {
@@ -47,10 +38,6 @@ impl Device for HostDevice {
 
     fn faults(&self) -> Option<&Faults> {
         Some(Self::faults(self))
-    }
-
-    fn with_latency(&self, latency: Duration) -> Option<Self> {
-        Some(Self::builder().work_latency(latency).build())
     }
 }
 
@@ -71,15 +58,3 @@ device_of!(vrampool::cuda::CudaDevice, CudaKernels);
 device_of!(vrampool::opencl::OpenClDevice, OpenClKernels);
 #[cfg(feature = "wgpu")]
 device_of!(vrampool::wgpu::WgpuDevice, WgpuKernels);
-
-/// An operation on a device of any type.
-pub(crate) trait Run {
-    type Output;
-
-    fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
-}
-
-/// Runs it on the device of this name.
-pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
-    vrampool_cli::run_on!(name, what)
-}

@@ -70,8 +70,6 @@ fn fails_to_solve(option: &str, mebibytes: u64) -> bool {
 #[test]
 fn a_share_that_holds_no_run_is_named() {
     let solve = |arguments: &[&str]| error("true", &[&["solve", "--backend", "host"], arguments].concat());
-    let error = solve(&["--reserve", "unlimited"]);
-    assert!(error.contains("give a larger share, or a smaller reserve"), "{error}");
     let error = solve(&["--share", "1KiB", "--samples", "1000000", "--runs", "2"]);
     assert!(error.contains("give a larger share"), "{error}");
     let error = solve(&["--runs", "1000", "--plot", "/dev/full"]);

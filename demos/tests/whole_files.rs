@@ -24,7 +24,7 @@ struct Writer {
     has_report: bool,
 }
 
-const WRITERS: [Writer; 10] = [
+const WRITERS: [Writer; 9] = [
     Writer { name: "a.csv", arguments: &["trace", "convert", TRACE], has_report: false },
     Writer { name: "a.csv.gz", arguments: &["trace", "convert", TRACE], has_report: false },
     Writer { name: "a.pickle", arguments: &["trace", "convert", TRACE], has_report: false },
@@ -38,11 +38,6 @@ const WRITERS: [Writer; 10] = [
     },
     Writer { name: "a.pickle", arguments: &["replay", TRACE, "--passes", "1", "--record"], has_report: true },
     Writer { name: "a.svg", arguments: &["solve", "--runs", "4096", "--plot"], has_report: true },
-    Writer {
-        name: "a.svg",
-        arguments: &["bench", "--quick", "--only", "hit_pair", "--plot"],
-        has_report: true,
-    },
 ];
 
 impl Writer {

@@ -2,19 +2,15 @@
 
 mod compaction;
 mod hits;
-mod misses;
 mod name;
-mod pair;
-mod patterns;
-mod plot;
-mod population;
+mod pairs;
 mod regions;
 mod row;
 mod sleep;
 mod table;
 
 use crate::completed::device;
-use crate::device::{self, Device};
+use crate::device::{Device, on_device};
 use crate::interrupt::Interrupt;
 use crate::stdout::{print, print_json, warn};
 use crate::timing::Rivals;
@@ -25,9 +21,7 @@ use clap::{Args, ValueEnum};
 use name::Name;
 use row::Row;
 use std::error::Error;
-use std::path::PathBuf;
 use vrampool::any;
-use vrampool_trace::output::Output;
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
@@ -35,7 +29,7 @@ Figures are nanoseconds for one pair of allocate and free. Of 500 samples after 
 has the (upper) median and the minimum; with --json also the mean and the maximum. If one pair is too short for the clock, a \
 sample is many pairs:
 - 64 in cuarena_1, cuarena_3, cuarena_6 and pair
-- 4096 in arena_lifo, arena_random, hit_pair and miss_pair (64 in miss_pair by the driver)
+- 4096 in hit_pair
 - the 512 and 8 pairs of a round in cuarena_2 and cuarena_4
 - 32 where another thread frees
 In cuarena_5, a sample is one compaction, including the wait for its copies (for the driver, the copies \
@@ -43,10 +37,8 @@ alone), and one allocation.
 
 Allocators:
 - driver: the device's own allocate and free
-- arena: a range of 4 GiB on the device; in arena_lifo and arena_random, the numbers alone
-- device_arena: in arena_lifo and arena_random, an arena on the device
-- pool: a pool whose caps keep everything that is freed; in miss_pair, a pool without a cache over an arena
-- hit, in pair: a pool that keeps everything that is freed
+- arena: a range of 4 GiB on the device
+- pool, and hit in pair: a pool whose caps keep everything that is freed
 - miss, in pair: a pool without a cache over an arena
 On NVIDIA GPUs also:
 - async: cudaMallocAsync with a pool that keeps what is freed
@@ -71,9 +63,6 @@ pub(crate) struct Arguments {
     /// Print one JSON object per line, for each case and allocator, instead of a table
     #[arg(long)]
     json: bool,
-    /// Also plot throughput over threads, as measured by hit_pair, to this SVG file
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
     /// Memory for the sleep benchmark, GiB
     /// [default: 1 on a device that shares the host's memory; else half of the free memory, at most 32]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -99,21 +88,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if cfg!(debug_assertions) && !arguments.quick {
         warn(format_args!("warning: this build is not optimised; measure with `cargo vrampool-all bench`"));
     }
-    device::run(arguments.backend.as_ref(), Benchmarks(arguments))
-}
-
-struct Benchmarks<'a>(&'a Arguments);
-
-impl device::Run for Benchmarks<'_> {
-    type Output = ();
-
-    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
-        measure(self.0, device)
-    }
+    on_device!(arguments.backend.as_ref(), |device| measure(arguments, &device))
 }
 
 fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
-    let plot = arguments.plot.as_ref().map(Output::create).transpose()?;
     let wanted = |name: &&Name| match arguments.only.is_empty() {
         true => **name != Name::Sleep,
         false => arguments.only.contains(name),
@@ -142,8 +120,7 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
     if !arguments.json && !rows.is_empty() {
         print(table::of(&rows))?;
     }
-    outcome?;
-    plot.map_or(Ok(()), |output| plot::write(&rows, output))
+    outcome
 }
 
 fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
@@ -161,17 +138,14 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
 /// Runs one benchmark. Rows of [`Name::Sleep`] are of another kind.
 fn measure_one<B: Rivals>(name: Name, device: &B, effort: Effort) -> Result<Vec<Row>, vrampool::Error> {
     match name {
-        Name::Cuarena1 => patterns::measure(name, Workload::Single, device, effort),
-        Name::Cuarena2 => patterns::measure(name, Workload::Batch, device, effort),
-        Name::Cuarena3 => patterns::measure(name, Workload::PingPong, device, effort),
-        Name::Cuarena4 => patterns::measure(name, Workload::Doublings, device, effort),
+        Name::Cuarena1 => pairs::measure(name, &[Workload::Single], device, effort),
+        Name::Cuarena2 => pairs::measure(name, &[Workload::Batch], device, effort),
+        Name::Cuarena3 => pairs::measure(name, &[Workload::PingPong], device, effort),
+        Name::Cuarena4 => pairs::measure(name, &[Workload::Doublings], device, effort),
         Name::Cuarena5 => compaction::measure(name, device, effort),
         Name::Cuarena6 => regions::measure(name, device, effort),
-        Name::ArenaLifo => population::measure(name, population::Pattern::Lifo, device, effort),
-        Name::ArenaRandom => population::measure(name, population::Pattern::Random, device, effort),
         Name::HitPair => hits::measure(name, device, effort),
-        Name::MissPair => misses::measure(name, device, effort),
-        Name::Pair => pair::measure(name, device, effort),
+        Name::Pair => pairs::measure(name, &Workload::PAIRS, device, effort),
         Name::Sleep => Ok(Vec::new()),
     }
 }

@@ -24,18 +24,9 @@ pub(crate) enum Name {
     /// A pair in the stable region beside one in the dynamic region
     #[value(name = "cuarena_6")]
     Cuarena6,
-    /// 64 KiB allocated and freed among live blocks of 512 B to 16 MiB
-    #[value(name = "arena_lifo")]
-    ArenaLifo,
-    /// Of live blocks of 512 B to 16 MiB a random one replaced by one of a random size
-    #[value(name = "arena_random")]
-    ArenaRandom,
     /// Buffers that the pool has idle, allocated and dropped by 1 to 16 threads at the same time
     #[value(name = "hit_pair")]
     HitPair,
-    /// Buffers that an arena serves, allocated by a pool that keeps nothing and dropped
-    #[value(name = "miss_pair")]
-    MissPair,
     /// One of 4 KiB, 64 KiB, 1 MiB allocated and freed by everything there is, a pool's hit and its miss
     /// among them
     #[value(name = "pair")]

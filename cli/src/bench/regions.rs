@@ -1,7 +1,7 @@
 //! Benchmark 6 of cuArena: the stable zone compared with the dynamic zone.
 
 use super::name::Name;
-use super::row::{Case, Row};
+use super::row::Row;
 use crate::timing::allocator::OnDevice;
 use crate::timing::clock::Effort;
 use crate::timing::workload::{PAIRS, RANGE, pairs};
@@ -20,7 +20,7 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
     for (bytes, size) in SIZES {
         for region in [Zone::Stable, Zone::Dynamic] {
             let figures = pairs(&mut OnDevice::region(&arena, region)?, bytes, PAIRS, effort)?;
-            rows.push(Row::new(bench, Case::Words(format!("{region} {size}")), "arena", figures));
+            rows.push(Row::new(bench, format!("{region} {size}"), "arena", figures));
         }
     }
     Ok(rows)

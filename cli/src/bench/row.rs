@@ -3,13 +3,13 @@
 use super::name::Name;
 use crate::timing::clock::Figures;
 use serde::Serialize;
-use std::fmt;
 
 /// One case of one benchmark with one allocator. The names and their order are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) bench: String,
-    pub(crate) case: Case,
+    /// Sizes and counts.
+    pub(crate) case: String,
     pub(crate) allocator: &'static str,
     pub(crate) threads: u32,
     pub(crate) ns_mean: f64,
@@ -18,19 +18,9 @@ pub(crate) struct Row {
     pub(crate) ns_max: f64,
 }
 
-/// The case of a row of a benchmark: a number in the JSON, or words.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Case {
-    /// The number of live blocks.
-    Live(usize),
-    /// Sizes and counts.
-    Words(String),
-}
-
 impl Row {
     /// A row of one thread.
-    pub(crate) fn new(bench: Name, case: Case, allocator: &'static str, figures: Figures) -> Self {
+    pub(crate) fn new(bench: Name, case: String, allocator: &'static str, figures: Figures) -> Self {
         let Figures { mean, median, min, max } = figures;
         Self {
             bench: bench.to_string(),
@@ -47,20 +37,5 @@ impl Row {
     /// The same, of so many threads.
     pub(crate) fn threads(self, threads: u32) -> Self {
         Self { threads, ..self }
-    }
-}
-
-impl From<&str> for Case {
-    fn from(words: &str) -> Self {
-        Self::Words(words.into())
-    }
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Live(blocks) => blocks.fmt(f),
-            Self::Words(words) => words.fmt(f),
-        }
     }
 }

@@ -5,7 +5,7 @@ mod compare;
 mod row;
 mod table;
 
-use crate::device::{self, Device};
+use crate::device::{Device, on_device};
 use crate::interrupt::Interrupt;
 use crate::pool_options::build;
 use crate::stdout::{print, print_json, warn};
@@ -29,46 +29,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     arguments.record.check(arguments.inputs())?;
     if arguments.compare {
-        return device::run(arguments.pool.backend.as_ref(), Compare(arguments));
+        return on_device!(arguments.pool.backend.as_ref(), |device| Compare(arguments).run(&device));
     }
-    device::run(arguments.pool.backend.as_ref(), Replays(arguments))
+    on_device!(arguments.pool.backend.as_ref(), |device| replay_all(arguments, &device))
 }
 
-struct Replays<'a>(&'a Arguments);
-
-impl device::Run for Replays<'_> {
-    type Output = ();
-
-    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
-        let Self(arguments) = self;
-        let touch = arguments.touch.then(|| device.touch()).transpose()?;
-        let interrupt = Interrupt::listen()?;
-        let bar = progress_bar(arguments.files.len() as u64 * u64::from(arguments.passes.get()), "passes");
-        let mut rows = Vec::new();
-        let outcome = arguments.files.iter().try_for_each(|path| {
-            let mut printed = Ok(());
-            let device = device.with_memory(arguments.device_memory);
-            replay(arguments, &device, touch.as_ref(), path, &bar, |row| {
-                bar.inc(1);
-                match arguments.json {
-                    true => printed = bar.suspend(|| print_json(&row)),
-                    false => rows.push(row),
-                }
-                match printed.is_err() || interrupt.exit_code().is_some() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            })?;
-            printed?;
-            interrupt.end()
-        });
-        bar.finish_and_clear();
-        if !rows.is_empty() {
-            print(table::of(&rows))?;
-            warn_of_times();
-        }
-        outcome
+fn replay_all<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
+    let touch = arguments.touch.then(|| device.touch()).transpose()?;
+    let interrupt = Interrupt::listen()?;
+    let bar = progress_bar(arguments.files.len() as u64 * u64::from(arguments.passes.get()), "passes");
+    let mut rows = Vec::new();
+    let outcome = arguments.files.iter().try_for_each(|path| {
+        let mut printed = Ok(());
+        let device = device.with_memory(arguments.device_memory);
+        replay(arguments, &device, touch.as_ref(), path, &bar, |row| {
+            bar.inc(1);
+            match arguments.json {
+                true => printed = bar.suspend(|| print_json(&row)),
+                false => rows.push(row),
+            }
+            match printed.is_err() || interrupt.exit_code().is_some() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        printed?;
+        interrupt.end()
+    });
+    bar.finish_and_clear();
+    if !rows.is_empty() {
+        print(table::of(&rows))?;
+        warn_of_times();
     }
+    outcome
 }
 
 /// Warns that the times are those of a build without optimisations.

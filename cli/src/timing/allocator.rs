@@ -1,7 +1,6 @@
-//! The compared allocators: the device, an arena on it, a pool on it, and the arena engine without memory.
+//! The compared allocators: the device, an arena on it, and a pool on it.
 
-use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
-use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::arena::{ArenaBuffer, DeviceArena, Zone};
 use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, BackendError, Buffer, Error, MemoryKind, Pool, Source};
 
@@ -136,30 +135,5 @@ impl<B: Backend> Allocator for Pooled<B> {
     fn free(&mut self, buffer: Buffer<B>) -> Result<(), Error> {
         drop(buffer);
         Ok(())
-    }
-}
-
-/// The arena's engine alone: numbers, no memory and no lock.
-#[derive(Debug)]
-pub(crate) struct Engine(Arena);
-
-impl Engine {
-    pub(crate) fn new(bytes: u64) -> Result<Self, ArenaError> {
-        Ok(Self(Arena::new(ArenaLayout::new(bytes))?))
-    }
-}
-
-impl Allocator for Engine {
-    type Block = BlockId;
-    type Error = ArenaError;
-
-    #[inline]
-    fn allocate(&mut self, bytes: u64) -> Result<BlockId, ArenaError> {
-        self.0.allocate(bytes, Zone::Dynamic)
-    }
-
-    #[inline]
-    fn free(&mut self, block: BlockId) -> Result<(), ArenaError> {
-        self.0.free(block)
     }
 }

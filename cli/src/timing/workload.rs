@@ -21,8 +21,8 @@ const STEPS: usize = 8;
 /// A pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// One of so many bytes.
-    Pair(u64),
+    /// One of so many bytes, as the text names them.
+    Pair(u64, &'static str),
     Single,
     Batch,
     PingPong,
@@ -30,9 +30,13 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
+    /// Single pairs of three sizes.
+    pub(crate) const PAIRS: [Self; 3] =
+        [Self::Pair(4 * KIB, "4 KiB"), Self::Pair(64 * KIB, "64 KiB"), Self::Pair(MIB, "1 MiB")];
+
     pub(crate) fn case(self) -> &'static str {
         match self {
-            Self::Pair(_) => "a pair",
+            Self::Pair(_, case) => case,
             Self::Single => "8 MiB",
             Self::Batch => "512 x 1 KiB",
             Self::PingPong => "4 x 1 MiB",
@@ -44,7 +48,7 @@ impl Workload {
     #[cfg(feature = "cuda")]
     pub(crate) fn most_bytes(self) -> u64 {
         match self {
-            Self::Pair(bytes) => bytes,
+            Self::Pair(bytes, _) => bytes,
             Self::Single => 8 * MIB,
             Self::Batch => BATCH as u64 * KIB,
             Self::PingPong => SLOTS as u64 * MIB,
@@ -54,7 +58,7 @@ impl Workload {
 
     pub(crate) fn run<A: Allocator>(self, allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
         match self {
-            Self::Pair(bytes) => pairs(allocator, bytes, PAIRS, effort),
+            Self::Pair(bytes, _) => pairs(allocator, bytes, PAIRS, effort),
             Self::Single => pairs(allocator, 8 * MIB, PAIRS, effort),
             Self::Batch => batch(allocator, effort),
             Self::PingPong => ping_pong(allocator, effort),

@@ -1,7 +1,7 @@
 //! `vrampool trace plot`: a trace as a picture.
 
 use super::input::Input;
-use crate::device::{self, Device};
+use crate::device::{Device, on_device};
 use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
 use crate::stdout::print;
 use crate::trace_options::spinner;
@@ -50,42 +50,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let is_chart = arguments.picture.is_some_and(|picture| picture != Picture::Page);
     let usual = PathBuf::from(if is_chart { "report.svg" } else { "report.html" });
     let output = Output::create(arguments.output.as_ref().unwrap_or(&usual))?.distinct_from(inputs)?;
-    device::run(arguments.pool.backend.as_ref(), Draw { arguments, output })
+    on_device!(arguments.pool.backend.as_ref(), |device| draw(arguments, &device, output))
 }
 
-struct Draw<'a> {
-    arguments: &'a Arguments,
-    output: Output,
-}
-
-impl device::Run for Draw<'_> {
-    type Output = ();
-
-    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
-        let Self { arguments, output } = self;
-        let plot = match arguments.input.snapshot() {
-            Some(json) => Plot::snapshot(json),
-            None => {
-                let trace = arguments.input.read(&spinner())?;
-                let spinner = spinner();
-                spinner.set_message(format!("replaying {}", trace.name()));
-                let device = device.with_memory(arguments.device_memory);
-                let builder = Pool::builder(&device).from_environment()?.name(trace.name());
-                let plot = Plot::replay(&trace, &build(arguments.pool.apply(builder))?);
-                spinner.finish_and_clear();
-                plot
-            }
-        };
-        let mut picture = Vec::new();
-        plot?.write(arguments.picture.unwrap_or_else(|| Picture::of_name(output.path())), &mut picture)?;
-        let path = &output.path().to_owned();
-        output.save(picture)?;
-        if !arguments.open {
-            return print(format_args!("{}: open it in a browser", shown(path)));
+fn draw<D: Device>(arguments: &Arguments, device: &D, output: Output) -> Result<(), Box<dyn Error>> {
+    let plot = match arguments.input.snapshot() {
+        Some(json) => Plot::snapshot(json),
+        None => {
+            let trace = arguments.input.read(&spinner())?;
+            let spinner = spinner();
+            spinner.set_message(format!("replaying {}", trace.name()));
+            let device = device.with_memory(arguments.device_memory);
+            let builder = Pool::builder(&device).from_environment()?.name(trace.name());
+            let plot = Plot::replay(&trace, &build(arguments.pool.apply(builder))?);
+            spinner.finish_and_clear();
+            plot
         }
-        print(shown(path))?;
-        // Absolute: a name may begin with a hyphen.
-        let opened = std::path::absolute(path).and_then(open::that_detached);
-        Ok(opened.map_err(|source| NoViewer { path: path.clone(), source })?)
+    };
+    let mut picture = Vec::new();
+    plot?.write(arguments.picture.unwrap_or_else(|| Picture::of_name(output.path())), &mut picture)?;
+    let path = &output.path().to_owned();
+    output.save(picture)?;
+    if !arguments.open {
+        return print(format_args!("{}: open it in a browser", shown(path)));
     }
+    print(shown(path))?;
+    // Absolute: a name may begin with a hyphen.
+    let opened = std::path::absolute(path).and_then(open::that_detached);
+    Ok(opened.map_err(|source| NoViewer { path: path.clone(), source })?)
 }

@@ -11,14 +11,14 @@ mod host;
 #[cfg(any(feature = "cuda", feature = "opencl", feature = "wgpu"))]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod launcher;
-#[cfg(test)]
-mod laws;
 #[cfg(feature = "opencl")]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod opencl;
 mod operations;
 mod oscillator;
 mod shapes;
+#[cfg(test)]
+mod tests;
 mod view;
 #[cfg(feature = "wgpu")]
 #[allow(unsafe_code, reason = "its launch has a contract, as those of other drivers")]

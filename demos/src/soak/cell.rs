@@ -4,11 +4,11 @@ use crate::device::Device;
 use fastrand::Rng;
 use std::error::Error;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::{Duration, Instant};
 use vrampool::host::{Call, Faults};
-use vrampool::{BackendError, Buffer, Pool, PoolStats, Source};
+use vrampool::{BackendError, Buffer, Pool, Source};
 use vrampool_sleep::{Offload, SleepArena};
 
 /// The limit of each pool, bytes.
@@ -65,52 +65,38 @@ pub(crate) struct Cell<D: Device> {
     workers: Vec<Worker<D>>,
 }
 
-/// The counts of a turn.
+/// The counts of a turn of a pool, or of one of its threads.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) operations: AtomicU64,
-    pub(crate) nanoseconds: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) failed: AtomicU64,
+pub(crate) struct Turn {
+    pub(crate) operations: u64,
+    pub(crate) nanoseconds: u64,
+    pub(crate) refused: u64,
+    pub(crate) failed: u64,
     /// Corrupt contents, a line each.
-    pub(crate) corrupt: Mutex<Vec<String>>,
-    pub(crate) samples: Samples,
+    pub(crate) corrupt: Vec<String>,
+    /// The mappings of the pool, its bytes of addresses and its stitched ranges, several times.
+    pub(crate) samples: Vec<[u64; 3]>,
 }
 
-/// The samples of a pool's memory during a turn.
-#[derive(Debug, Default)]
-pub(crate) struct Samples {
-    count: AtomicU64,
-    mappings: AtomicU64,
-    address_bytes: AtomicU64,
-    stitched_ranges: AtomicU64,
-    pub(crate) most_mappings: AtomicU64,
-    pub(crate) most_address_bytes: AtomicU64,
-}
-
-impl Counts {
-    fn find<D: Device>(&self, pool: &Pool<D>, live: &Live<D>, what: &str) {
-        let (name, bytes) = (pool.name(), live.buffer.len());
-        let mut found = self.corrupt.lock().unwrap_or_else(PoisonError::into_inner);
-        found
-            .push(format!("{name}: a buffer of {bytes} bytes, stream {:?}: {what}", live.buffer.stream_id()));
-    }
-}
-
-impl Samples {
-    fn add(&self, stats: &PoolStats) {
-        self.count.fetch_add(1, Relaxed);
-        self.mappings.fetch_add(stats.virtual_memory.mappings, Relaxed);
-        self.address_bytes.fetch_add(stats.virtual_memory.address_bytes, Relaxed);
-        self.stitched_ranges.fetch_add(stats.virtual_memory.stitched_ranges, Relaxed);
-        self.most_mappings.fetch_max(stats.virtual_memory.mappings, Relaxed);
-        self.most_address_bytes.fetch_max(stats.virtual_memory.address_bytes, Relaxed);
+impl Turn {
+    fn find<D: Device>(&mut self, pool: &Pool<D>, live: &Live<D>, what: &str) {
+        let (name, bytes, stream) = (pool.name(), live.buffer.len(), live.buffer.stream_id());
+        self.corrupt.push(format!("{name}: a buffer of {bytes} bytes, stream {stream:?}: {what}"));
     }
 
-    /// Means of the mappings, of the bytes of addresses, and of the stitched ranges.
-    pub(crate) fn means(&self) -> [u64; 3] {
-        [&self.mappings, &self.address_bytes, &self.stitched_ranges]
-            .map(|sum| sum.load(Relaxed) / self.count.load(Relaxed).max(1))
+    fn sample<D: Device>(&mut self, pool: &Pool<D>) {
+        let memory = pool.stats().virtual_memory;
+        self.samples.push([memory.mappings, memory.address_bytes, memory.stitched_ranges]);
+    }
+
+    fn plus(mut self, other: Self) -> Self {
+        self.operations += other.operations;
+        self.nanoseconds += other.nanoseconds;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.corrupt.extend(other.corrupt);
+        self.samples.extend(other.samples);
+        self
     }
 }
 
@@ -150,31 +136,39 @@ impl<D: Device> Cell<D> {
     }
 
     /// Has all threads use the pool for so long.
-    pub(crate) fn run(&mut self, time: Duration) -> Result<Counts, Box<dyn Error>> {
+    pub(crate) fn run(&mut self, time: Duration) -> Result<Turn, Box<dyn Error>> {
         let Self { settings, device, arena, pool, workers } = self;
-        let (counts, end) = (Counts::default(), Instant::now() + time);
+        let end = Instant::now() + time;
         let share = LIMIT / 100 * settings.level / u64::from(settings.threads);
-        std::thread::scope(|scope| {
-            for (number, worker) in workers.iter_mut().enumerate() {
-                let (device, arena, pool, counts) = (&*device, arena.as_ref(), &*pool, &counts);
-                let settings = *settings;
-                let has_faults = settings.faults && device.faults().is_some();
-                scope.spawn(move || {
-                    while Instant::now() < end {
-                        (0..64).for_each(|_| worker.step(pool, share, has_faults, counts));
-                        if number == 0 {
-                            if worker.random.u32(..SAMPLES / 64) == 0 {
-                                counts.samples.add(&pool.stats());
+        let has_faults = settings.faults && device.faults().is_some();
+        let (device, arena, pool, settings) = (&*device, arena.as_ref(), &*pool, *settings);
+        let mut turn = thread::scope(|scope| {
+            let running: Vec<_> = workers
+                .iter_mut()
+                .enumerate()
+                .map(|(number, worker)| {
+                    scope.spawn(move || {
+                        let mut turn = Turn::default();
+                        while Instant::now() < end {
+                            (0..64).for_each(|_| worker.step(pool, share, has_faults, &mut turn));
+                            if number == 0 {
+                                if worker.random.u32(..SAMPLES / 64) == 0 {
+                                    turn.sample(pool);
+                                }
+                                disturb(device, (pool, arena), settings, &mut worker.random);
                             }
-                            disturb(device, (pool, arena), settings, &mut worker.random);
                         }
-                    }
-                });
-            }
+                        turn
+                    })
+                })
+                .collect();
+            let turns =
+                running.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            turns.fold(Turn::default(), Turn::plus)
         });
-        recover(device, arena.as_ref())?;
-        counts.samples.add(&pool.stats());
-        Ok(counts)
+        recover(device, arena)?;
+        turn.sample(pool);
+        Ok(turn)
     }
 
     /// The most mappings and bytes of addresses that the pool may have, where it maps memory itself.
@@ -217,8 +211,8 @@ impl<D: Device> Cell<D> {
 }
 
 impl<D: Device> Worker<D> {
-    fn step(&mut self, pool: &Pool<D>, share: u64, has_faults: bool, counts: &Counts) {
-        counts.operations.fetch_add(1, Relaxed);
+    fn step(&mut self, pool: &Pool<D>, share: u64, has_faults: bool, turn: &mut Turn) {
+        turn.operations += 1;
         let began = Instant::now();
         // Mostly small, some large, none alike.
         let bytes = 1u64 << self.random.u32(0..24);
@@ -232,8 +226,8 @@ impl<D: Device> Worker<D> {
             match freed.difference(pool.device(), &self.stream) {
                 Ok(None) => {}
                 Err(error) if is_expected(&error, has_faults) => {}
-                Ok(Some(found)) => counts.find(pool, &freed, &found),
-                Err(error) => counts.find(pool, &freed, &error.to_string()),
+                Ok(Some(found)) => turn.find(pool, &freed, &found),
+                Err(error) => turn.find(pool, &freed, &error.to_string()),
             }
         } else {
             match pool.allocate(bytes, &self.stream) {
@@ -243,7 +237,7 @@ impl<D: Device> Worker<D> {
                     if let Some(value) = mark
                         && let Err(error) = write(pool.device(), &mut buffer, &self.stream, value)
                     {
-                        counts.failed.fetch_add(1, Relaxed);
+                        turn.failed += 1;
                         mark = None;
                         if !is_expected(&error, has_faults) {
                             unexpected = Some(error);
@@ -251,21 +245,20 @@ impl<D: Device> Worker<D> {
                     }
                     self.bytes += bytes;
                     let live = Live { buffer, mark };
-                    unexpected.into_iter().for_each(|error| counts.find(pool, &live, &error.to_string()));
+                    unexpected.into_iter().for_each(|error| turn.find(pool, &live, &error.to_string()));
                     self.live.push(live);
                 }
                 Err(error) if error.is_out_of_memory() => {
-                    counts.refused.fetch_add(1, Relaxed);
+                    turn.refused += 1;
                     for _ in 0..4.min(self.live.len()) {
                         let freed = self.live.swap_remove(self.random.usize(..self.live.len()));
                         self.bytes -= freed.buffer.len();
                     }
                 }
-                Err(_) => _ = counts.failed.fetch_add(1, Relaxed),
+                Err(_) => turn.failed += 1,
             }
         }
-        let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        counts.nanoseconds.fetch_add(nanoseconds, Relaxed);
+        turn.nanoseconds += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     }
 }
 

@@ -6,7 +6,7 @@
 mod cell;
 mod report;
 
-use crate::device::{self, Device, Run};
+use crate::device::Device;
 use cell::{Cell, Settings};
 use clap::{Args, value_parser};
 use report::Tenth;
@@ -15,6 +15,7 @@ use std::io::Write;
 use std::time::Duration;
 use vrampool::Source;
 use vrampool::any::Name;
+use vrampool_cli::on_device;
 
 /// Flags of `vrampool soak`.
 #[derive(Debug, Clone, Args)]
@@ -52,61 +53,46 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         None => Duration::try_from_secs_f64(arguments.hours * 3600.0)
             .map_err(|_| format!("--hours {} is not a duration; give a positive number", arguments.hours))?,
     };
-    device::run(arguments.backend.as_ref(), Soak { arguments, total })
+    on_device!(arguments.backend.as_ref(), |device| soak(arguments, total, &device))
 }
 
 /// The whole run, on a device of whatever type.
-struct Soak<'a> {
-    arguments: &'a Arguments,
-    total: Duration,
-}
-
-impl Run for Soak<'_> {
-    type Output = ();
-
-    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
-        let Self { arguments, total } = self;
-        let mut cells = Vec::new();
-        for (number, source) in Source::ALL.iter().copied().enumerate() {
-            for level in LEVELS {
-                let seed = arguments.seed ^ (number as u64) << 32 ^ level << 40;
-                let settings = Settings {
-                    source,
-                    level,
-                    seed,
-                    threads: arguments.threads,
-                    faults: !arguments.no_faults,
-                };
-                if let Some(cell) = Cell::new(settings, device)? {
-                    cells.push(cell);
-                }
+fn soak<D: Device>(arguments: &Arguments, total: Duration, device: &D) -> Result<(), Box<dyn Error>> {
+    let mut cells = Vec::new();
+    for (number, source) in Source::ALL.iter().copied().enumerate() {
+        for level in LEVELS {
+            let seed = arguments.seed ^ (number as u64) << 32 ^ level << 40;
+            let settings =
+                Settings { source, level, seed, threads: arguments.threads, faults: !arguments.no_faults };
+            if let Some(cell) = Cell::new(settings, device)? {
+                cells.push(cell);
             }
         }
-        let turn = total / TENTHS / cells.len() as u32;
-        // Each pool has its memory before the first tenth, to which the others are compared.
-        let mut warm_up = Tenth::new(0);
+    }
+    let time = total / TENTHS / cells.len() as u32;
+    // Each pool has its memory before the first tenth, to which the others are compared.
+    let mut warm_up = Tenth::new(0);
+    for cell in &mut cells {
+        let turn = cell.run(time / TENTHS)?;
+        warm_up.add(cell, &turn)?;
+    }
+    let mut tenths: Vec<Tenth> = Vec::new();
+    for number in 1..=TENTHS {
+        let mut tenth = Tenth::new(number);
         for cell in &mut cells {
-            let counts = cell.run(turn / TENTHS)?;
-            warm_up.add(cell, &counts)?;
+            let turn = cell.run(time)?;
+            tenth.add(cell, &turn)?;
         }
-        let mut tenths: Vec<Tenth> = Vec::new();
-        for number in 1..=TENTHS {
-            let mut tenth = Tenth::new(number);
-            for cell in &mut cells {
-                let counts = cell.run(turn)?;
-                tenth.add(cell, &counts)?;
-            }
-            writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
-            tenths.push(tenth);
-        }
-        let mut findings = warm_up.into_findings();
-        findings.extend(cells.into_iter().filter_map(|cell| cell.finish().err()));
-        let report = report::Whole::of(arguments.seed, total, &tenths, findings);
-        writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
-        match report.findings.as_slice() {
-            [] => Ok(()),
-            findings => Err(findings.join("; ").into()),
-        }
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
+        tenths.push(tenth);
+    }
+    let mut findings = warm_up.findings;
+    findings.extend(cells.into_iter().filter_map(|cell| cell.finish().err()));
+    let report = report::Whole::of(arguments.seed, total, &tenths, findings);
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+    match report.findings.as_slice() {
+        [] => Ok(()),
+        findings => Err(findings.join("; ").into()),
     }
 }
 

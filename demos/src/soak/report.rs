@@ -1,11 +1,10 @@
 //! Resource usage of a run, and the check that it stays constant.
 
-use super::cell::{Cell, Counts};
+use super::cell::{Cell, Turn};
 use crate::device::Device;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use vrampool::BackendError;
 
@@ -19,7 +18,7 @@ struct Process {
 }
 
 /// One tenth of a run: sums over all pools, but for `process`, which is the mean of the ends of all turns.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Tenth {
     tenth: u32,
     operations: u64,
@@ -38,8 +37,9 @@ pub(crate) struct Tenth {
     turns: Vec<Process>,
     #[serde(skip)]
     nanoseconds: u64,
+    /// Those that do not depend on the other tenths.
     #[serde(skip)]
-    findings: Vec<String>,
+    pub(crate) findings: Vec<String>,
 }
 
 /// A whole run.
@@ -50,14 +50,8 @@ pub(crate) struct Whole {
     refused: u64,
     failed: u64,
     corrupt: u64,
-    /// The last tenth over the second.
-    time_ratio: f64,
-    /// The last tenth over the first, of the process and of the pools.
-    mappings_ratio: f64,
-    addresses_ratio: f64,
-    resident_ratio: f64,
-    pool_mappings_ratio: f64,
-    pool_addresses_ratio: f64,
+    /// The last tenth over the first; of the time over the second.
+    ratios: BTreeMap<&'static str, f64>,
     pub(crate) findings: Vec<String>,
 }
 
@@ -91,45 +85,30 @@ impl Process {
 
 impl Tenth {
     pub(crate) fn new(tenth: u32) -> Self {
-        Self {
-            tenth,
-            operations: 0,
-            ns_per_operation: 0.0,
-            refused: 0,
-            failed: 0,
-            corrupt: 0,
-            mappings: 0,
-            most_mappings: 0,
-            address_bytes: 0,
-            most_address_bytes: 0,
-            stitched_ranges: 0,
-            process: Process::default(),
-            turns: Vec::new(),
-            nanoseconds: 0,
-            findings: Vec::new(),
-        }
+        Self { tenth, ..Self::default() }
     }
 
     /// A pool had its turn.
-    pub(crate) fn add<D: Device>(&mut self, cell: &Cell<D>, counts: &Counts) -> Result<(), BackendError> {
-        self.operations += counts.operations.load(Relaxed);
-        self.nanoseconds += counts.nanoseconds.load(Relaxed);
-        self.refused += counts.refused.load(Relaxed);
-        self.failed += counts.failed.load(Relaxed);
-        let found = counts.corrupt.lock().unwrap_or_else(PoisonError::into_inner);
-        self.corrupt += found.len() as u64;
-        self.findings.extend(found.iter().take(10).map(|found| format!("tenth {}: {found}", self.tenth)));
+    pub(crate) fn add<D: Device>(&mut self, cell: &Cell<D>, turn: &Turn) -> Result<(), BackendError> {
+        self.operations += turn.operations;
+        self.nanoseconds += turn.nanoseconds;
+        self.refused += turn.refused;
+        self.failed += turn.failed;
+        self.corrupt += turn.corrupt.len() as u64;
+        let found = turn.corrupt.iter().take(10).map(|found| format!("tenth {}: {found}", self.tenth));
+        self.findings.extend(found);
         self.ns_per_operation = self.nanoseconds as f64 / self.operations.max(1) as f64;
         if let Some((mappings, addresses)) = cell.bounds()? {
-            let samples = &counts.samples;
-            let most = (samples.most_mappings.load(Relaxed), samples.most_address_bytes.load(Relaxed));
+            let of = |figure: usize| turn.samples.iter().map(move |sample| sample[figure]);
+            let most = (of(0).max().unwrap_or(0), of(1).max().unwrap_or(0));
             if most.0 > mappings || most.1 > addresses {
                 self.findings.push(format!(
                     "tenth {}: a pool has {} mappings and {} bytes of addresses; its bounds are {mappings} and {addresses}",
                     self.tenth, most.0, most.1
                 ));
             }
-            let [mappings, address_bytes, stitched_ranges] = samples.means();
+            let [mappings, address_bytes, stitched_ranges] =
+                [0, 1, 2].map(|figure| of(figure).sum::<u64>() / (turn.samples.len() as u64).max(1));
             self.mappings += mappings;
             self.address_bytes += address_bytes;
             self.stitched_ranges += stitched_ranges;
@@ -139,13 +118,6 @@ impl Tenth {
         self.turns.push(Process::now());
         self.process = Process::mean(&self.turns);
         Ok(())
-    }
-}
-
-impl Tenth {
-    /// Returns the findings that do not depend on the other tenths.
-    pub(crate) fn into_findings(self) -> Vec<String> {
-        self.findings
     }
 }
 
@@ -161,40 +133,26 @@ impl Whole {
             (Some(earlier), Some(last)) => count(last) / count(earlier).max(1.0),
             _ => 1.0,
         };
-        let corrupt: u64 = sum(|tenth| tenth.corrupt);
-        findings.extend(tenths.iter().flat_map(|tenth| tenth.clone().into_findings()));
-        let ratios = [
+        findings.extend(tenths.iter().flat_map(|tenth| tenth.findings.clone()));
+        let ratios = BTreeMap::from([
             ("time of an operation", over(1, |tenth| tenth.ns_per_operation)),
             ("number of mappings", over(0, |tenth| tenth.process.mappings as f64)),
             ("size of the address space", over(0, |tenth| tenth.process.address_bytes as f64)),
             ("resident memory", over(0, |tenth| tenth.process.resident_bytes as f64)),
             ("number of the pools' mappings", over(0, |tenth| tenth.mappings as f64)),
             ("addresses of the pools", over(0, |tenth| tenth.address_bytes as f64)),
-        ];
+        ]);
         if total >= LONG {
-            let grown = ratios.iter().filter(|(_, ratio)| *ratio > FLAT);
+            let grown = ratios.iter().filter(|(_, ratio)| **ratio > FLAT);
             findings.extend(grown.map(|(what, ratio)| format!("the {what} grew {ratio:.2} times")));
         }
-        let [
-            time_ratio,
-            mappings_ratio,
-            addresses_ratio,
-            resident_ratio,
-            pool_mappings_ratio,
-            pool_addresses_ratio,
-        ] = ratios.map(|(_, ratio)| ratio);
         Self {
             seed,
             operations: sum(|tenth| tenth.operations),
             refused: sum(|tenth| tenth.refused),
             failed: sum(|tenth| tenth.failed),
-            corrupt,
-            time_ratio,
-            mappings_ratio,
-            addresses_ratio,
-            resident_ratio,
-            pool_mappings_ratio,
-            pool_addresses_ratio,
+            corrupt: sum(|tenth| tenth.corrupt),
+            ratios,
             findings,
         }
     }

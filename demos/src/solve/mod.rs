@@ -7,25 +7,25 @@ mod plot;
 mod report;
 mod sweep;
 
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::kernels::{Kernels, Operation};
-use clap::{Args, ValueEnum, value_parser};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use clap::{Args, value_parser};
 use report::{Comparison, Report};
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use sweep::Sweep;
 use vrampool::any::Name;
 use vrampool::{Backend, BackendError};
 use vrampool_broker::{
-    Allocator, ArrayId, ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, HostBacking,
-    RunReport, Share,
+    ArrayId, ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, HostBacking, RunReport,
+    Share,
 };
 use vrampool_cli::interrupt::Interrupt;
 use vrampool_cli::pool_options::bytes_or_unlimited;
 use vrampool_cli::stdout::print;
+use vrampool_cli::{on_device, progress_bar};
 use vrampool_trace::output::Output;
 
 /// The group that solves.
@@ -59,18 +59,6 @@ pub(crate) struct Arguments {
     /// [default: an eighth of the batch, plus one allocation granule of the device per stream]
     #[arg(long, value_name = "BYTES", value_parser = share_bytes)]
     share: Option<u64>,
-    /// Device memory that is left to other programs, bytes
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_unlimited)]
-    reserve: u64,
-    /// Allocator of the device memory: default, pool, driver-pool
-    #[arg(long, default_value_t)]
-    allocator: Allocator,
-    /// Location of the host arrays [default: depends on their size]
-    #[arg(long, value_enum)]
-    host: Option<HostArrays>,
-    /// Directory for host arrays in files [default: the system's directory for temporary files]
-    #[arg(long, value_name = "DIR")]
-    spill_directory: Option<PathBuf>,
     /// Write a timeline of copies and work on each stream to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -78,30 +66,18 @@ pub(crate) struct Arguments {
     /// both use chunks of that size
     #[arg(long)]
     compare: bool,
-    /// Delay added to each copy and each kernel on the host device, milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    latency: u64,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Location of the host arrays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum HostArrays {
-    /// In pinned memory, which the device copies directly.
-    Pinned,
-    /// In ordinary pageable memory.
-    Pageable,
-    /// In files.
-    File,
-}
-
 /// Solves on the device that was asked for, and prints the result; after an interrupt that of the runs so far.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let interrupt = Interrupt::listen()?;
-    let solving = Solving(arguments, &|| interrupt.exit_code().is_some());
-    let (report, drawn) = device::run(arguments.backend.as_ref(), solving)?;
+    let is_stopped = || interrupt.exit_code().is_some();
+    let (report, drawn) = on_device!(arguments.backend.as_ref(), |device| {
+        solve(arguments, &device, &device.kernels()?, &is_stopped)
+    })?;
     if report.runs > 0 {
         print(if arguments.json { serde_json::to_string(&report)? } else { report.table() })?;
     }
@@ -112,26 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 /// Whether the rest of the work is skipped.
 type IsStopped<'a> = &'a (dyn Fn() -> bool + Sync);
 
-struct Solving<'a>(&'a Arguments, IsStopped<'a>);
-
 /// The result, and whether its picture was written.
 type Solved = (Report, Result<(), Box<dyn Error>>);
-
-impl device::Run for Solving<'_> {
-    type Output = Solved;
-
-    fn run<D: Device>(self, device: &D) -> Result<Solved, Box<dyn Error>> {
-        let Self(arguments, is_stopped) = self;
-        match arguments.latency {
-            0 => solve(arguments, device, &device.kernels()?, is_stopped),
-            latency => {
-                let slow = device.with_latency(Duration::from_millis(latency));
-                let slow = slow.ok_or("only the host device can be made slower")?;
-                solve(arguments, &slow, &slow.kernels()?, is_stopped)
-            }
-        }
-    }
-}
 
 /// A share that is one.
 fn share_bytes(text: &str) -> Result<u64, String> {
@@ -153,16 +111,12 @@ fn solve<B: Backend>(
         Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
     let (parameter_bytes, state_bytes) =
         sweep.bytes().ok_or("no memory has as many bytes: solve fewer runs")?;
-    let mut builder = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator);
-    if let Some(directory) = &arguments.spill_directory {
-        builder = builder.spill_directory(directory);
-    }
-    let broker = builder.build()?;
+    let broker = Broker::builder(device).build()?;
     let client = register(&broker, arguments, parameter_bytes + state_bytes)?;
     if let Some(runs) = arguments.chunk {
         broker.set_chunk_runs(GROUP, runs)?;
     }
-    let mut batch = Batch::new(&broker, &client, arguments, sweep, is_stopped)?;
+    let mut batch = Batch::new(&broker, &client, sweep, is_stopped)?;
     let streams = usize::from(arguments.streams);
     let singles = if arguments.compare { 3 } else { 0 };
     // The first touches every page for the first time.
@@ -223,18 +177,12 @@ impl<'a, B: Backend> Batch<'a, B> {
     fn new(
         broker: &'a Broker<B>,
         client: &ClientHandle<B>,
-        arguments: &Arguments,
         sweep: Sweep,
         is_stopped: IsStopped<'a>,
     ) -> Result<Self, Box<dyn Error>> {
-        let array = |bytes| match arguments.host {
-            None => broker.host_array(bytes),
-            Some(HostArrays::Pinned) => broker.host_array_in(bytes, HostBacking::Pinned),
-            Some(HostArrays::Pageable) => broker.host_array_in(bytes, HostBacking::Pageable),
-            Some(HostArrays::File) => broker.host_array_in(bytes, HostBacking::File),
-        };
         let (parameter_bytes, state_bytes) = sweep.bytes().unwrap_or_default();
-        let (mut parameters, states) = (array(parameter_bytes)?, array(state_bytes)?);
+        let mut parameters = broker.host_array(parameter_bytes)?;
+        let states = broker.host_array(state_bytes)?;
         sweep.fill(&mut parameters)?;
         let request = ArrayRequest::input("parameters", [3, sweep.runs], 4).chunk_axis(1);
         let parameters_id = client.queue(request.total_runs(sweep.runs))?;
@@ -252,7 +200,7 @@ impl<'a, B: Backend> Batch<'a, B> {
     ) -> Result<RunReport, Box<dyn Error>> {
         self.broker.set_streams(GROUP, streams)?;
         let plan = self.broker.commit(GROUP)?;
-        let bar = progress_bar(self.sweep.runs);
+        let bar = progress_bar(self.sweep.runs, "runs");
         let (parameters, states, sweep) = (self.parameters_id, self.states_id, self.sweep);
         let execution = plan
             .execution()
@@ -326,14 +274,6 @@ impl<'a, B: Backend> Batch<'a, B> {
             comparison,
         })
     }
-}
-
-/// A bar on stderr, where that is a terminal.
-fn progress_bar(runs: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {elapsed}, {msg}");
-    let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
-    // The template is a constant; were it wrong, the bar would look as it does by default.
-    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
 }
 
 #[cfg(test)]

@@ -18,13 +18,12 @@ mod network;
 mod report;
 mod tally;
 
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::kernels::Kernels;
 use clap::Args;
 use compute::Compute;
 use digits::{CLASSES, Digits, PIXELS};
 use fastrand::Rng;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use loader::Loader;
 use network::Network;
 use report::Report;
@@ -38,6 +37,7 @@ use vrampool_cli::interrupt::Interrupt;
 use vrampool_cli::pool_options::{PoolOptions, build};
 use vrampool_cli::record_options::{RecordOptions, Recording};
 use vrampool_cli::stdout::{Ended, print};
+use vrampool_cli::{on_device, progress_bar};
 use vrampool_trace::Recorder;
 use vrampool_trace::output::shown;
 
@@ -76,35 +76,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // Before the output is created: a process that sees the output may send a signal.
     let interrupt = arguments.record.is_given().then(Interrupt::listen).transpose()?;
     let recording = arguments.record.start(arguments.pool.inputs(), Recorder::DEFAULT_EVENTS)?;
-    let training = Training { arguments, recording, interrupt };
-    let (report, saved) = device::run(arguments.pool.backend.as_ref(), training)?;
+    let (report, saved) = on_device!(arguments.pool.backend.as_ref(), |device| {
+        train(arguments, recording, interrupt.as_ref(), &device, device.kernels()?)
+    })?;
     print(if arguments.json { report.json()? } else { report.tables() })?;
     saved.map(drop)
-}
-
-struct Training<'a> {
-    arguments: &'a Arguments,
-    recording: Recording,
-    interrupt: Option<Interrupt>,
 }
 
 /// The result, and how many events were recorded.
 type Trained = (Report, Result<u64, Box<dyn Error>>);
 
-impl device::Run for Training<'_> {
-    type Output = Trained;
-
-    fn run<D: Device>(self, device: &D) -> Result<Trained, Box<dyn Error>> {
-        train(self, device, device.kernels()?)
-    }
-}
-
 fn train<B: Backend, K: Kernels<B>>(
-    training: Training<'_>,
+    arguments: &Arguments,
+    recording: Recording,
+    interrupt: Option<&Interrupt>,
     device: &B,
     kernels: K,
 ) -> Result<Trained, Box<dyn Error>> {
-    let Training { arguments, recording, interrupt } = training;
     let pool = build(
         recording.apply(arguments.pool.apply(Pool::builder(device).from_environment()?.name("train"))),
     )?;
@@ -120,7 +108,7 @@ fn train<B: Backend, K: Kernels<B>>(
     let mut network = Network::new(&compute, PIXELS, &HIDDEN, CLASSES, &mut rng)?;
     let batch_size = arguments.batch_size as usize;
     let all_steps = u64::from(arguments.epochs) * learned.len().div_ceil(batch_size) as u64;
-    let progress = progress(all_steps);
+    let progress = progress_bar(all_steps, "steps");
     let (mut first_epoch, mut step_allocations, mut test) = (None, 0, Outcome::default());
     for epoch in 1..=arguments.epochs {
         rng.shuffle(&mut learned);
@@ -130,7 +118,7 @@ fn train<B: Backend, K: Kernels<B>>(
             let rate = RATE * (1.0 - network.steps() as f64 / all_steps as f64) as f32;
             network.train(&compute, &batch?, rate, &mut tally)?;
             progress.inc(1);
-            if let Some(exit_code) = interrupt.as_ref().and_then(Interrupt::exit_code) {
+            if let Some(exit_code) = interrupt.and_then(Interrupt::exit_code) {
                 progress.finish_and_clear();
                 return Err(interrupted(recording, arguments, network.steps(), exit_code));
             }
@@ -198,12 +186,4 @@ fn uneven<'a>(rows: &'a [usize], most: usize, rng: &mut Rng) -> impl Iterator<It
         rest = after;
         (!part.is_empty()).then_some(part)
     })
-}
-
-/// A progress bar on standard error, if that is a terminal.
-fn progress(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {elapsed}, {msg}");
-    let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-    // The template is a constant; were it wrong, the bar would look as it does by default.
-    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
 }

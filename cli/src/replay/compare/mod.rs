@@ -4,7 +4,7 @@ mod choice;
 mod report;
 
 use super::arguments::Arguments;
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::interrupt::Interrupt;
 use crate::pool_options::build;
 use crate::stdout::{print, warn};
@@ -35,16 +35,12 @@ type Outcome = (Choice, Result<Row, String>);
 /// Compares the choices for each trace.
 pub(super) struct Compare<'a>(pub(super) &'a Arguments);
 
-impl device::Run for Compare<'_> {
-    type Output = ();
-
-    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+impl Compare<'_> {
+    pub(super) fn run<D: Device>(&self, device: &D) -> Result<(), Box<dyn Error>> {
         let interrupt = Interrupt::listen()?;
         self.0.files.iter().try_for_each(|path| self.compare(device, path, &interrupt))
     }
-}
 
-impl Compare<'_> {
     fn compare<D: Device>(
         &self,
         device: &D,

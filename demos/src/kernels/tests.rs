@@ -2,7 +2,7 @@
 //! and repeat to the bit; invalid operands are rejected.
 
 use super::{Activation, AdamStep, Kernels, Operation, State, View, ViewMut};
-use crate::device::{self, Device, Run};
+use crate::device::Device;
 use std::cell::Cell;
 use std::error::Error;
 use vrampool::backend::AllocationRequest;
@@ -11,6 +11,7 @@ use vrampool::backend::DeviceKind;
 #[cfg(feature = "opencl")]
 use vrampool::opencl::{self, OpenClDevice};
 use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
+use vrampool_cli::on_device;
 use vrampool_test_support::skip_backend;
 
 const SPACE: u64 = 4 << 20;
@@ -19,27 +20,27 @@ const GUARD: u8 = 0xA5;
 
 #[test]
 fn products_are_those_of_the_naive_loops() {
-    on_each(Law::Products);
+    on_each(Law::Products).expect("no fault");
 }
 
 #[test]
 fn bias_relu_sums_and_adam() {
-    on_each(Law::Elements);
+    on_each(Law::Elements).expect("no fault");
 }
 
 #[test]
 fn softmax_cross_entropy_is_the_naive_one_and_huge_logits_do_not_overflow() {
-    on_each(Law::Softmax);
+    on_each(Law::Softmax).expect("no fault");
 }
 
 #[test]
 fn oscillators_go_the_same_way_everywhere() {
-    on_each(Law::Oscillators);
+    on_each(Law::Oscillators).expect("no fault");
 }
 
 #[test]
 fn operands_that_do_not_fit_are_refused() {
-    on_each(Law::Misfits);
+    on_each(Law::Misfits).expect("no fault");
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +55,7 @@ enum Law {
 /// On every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas,
 /// names; on a processor of OpenCL also as if it were discrete, because the kernels of both differ.
 /// `VRAMPOOL_REQUIRE` names backends that must be there.
-fn on_each(law: Law) {
+fn on_each(law: Law) -> Result<(), Box<dyn Error>> {
     let devices = any::devices();
     for absent in &devices.absent {
         skip_backend(absent.backend, &absent.reason);
@@ -63,19 +64,17 @@ fn on_each(law: Law) {
     let is_wanted = |backend| only.is_empty() || only.split(',').any(|only| only == backend);
     for listed in devices.there.iter().filter(|listed| is_wanted(listed.backend)) {
         eprintln!("{law:?} on {}", listed.name);
-        device::run(Some(&listed.name.parse().expect("a name")), law).expect("no fault");
+        on_device!(Some(&listed.name.parse()?), |device| law.check(&device))?;
     }
     #[cfg(feature = "opencl")]
     for listed in opencl::list().unwrap_or_default().iter().filter(|_| is_wanted("opencl")) {
-        let device = OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build();
-        law.run(&device.expect("it is there")).expect("no fault");
+        law.check(&OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build()?)?;
     }
+    Ok(())
 }
 
-impl Run for Law {
-    type Output = ();
-
-    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+impl Law {
+    fn check<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
         let kernels = device.kernels()?;
         let setup = Setup::new(device, &kernels)?;
         match self {
