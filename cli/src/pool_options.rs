@@ -11,8 +11,7 @@ use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::settings::{Scope, Setting};
 use vrampool::{Amount, Backend, Pool, PoolBuilder, Settings, SizeClasses, Source};
-use vrampool_trace::Import;
-use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::{Import, fitted};
 
 /// The settings that are flags, with the flag and the name of its value. A pool of the program has the program's name,
 /// and is below no other one.
@@ -125,10 +124,10 @@ fn file_of(setting: &str) -> (&'static str, Reader) {
     match setting {
         "size_classes" => ("fitted:", |path, settings| {
             let classes = match path.as_os_str() == STDIN {
-                true => FittedClasses::parse(io::stdin().lock()),
-                false => FittedClasses::load(path),
+                true => fitted::parse(io::stdin().lock()),
+                false => fitted::load(path),
             };
-            settings.size_classes = Some(classes?.into());
+            settings.size_classes = Some(SizeClasses::Table(classes?));
             Ok(())
         }),
         "initial" => ("peak:", |path, settings| {

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 use vrampool_trace::output::shown;
-use vrampool_trace::{Import, Limits, Trace, TraceError};
+use vrampool_trace::{Import, Trace, TraceError};
 
 /// The name of standard input.
 pub(crate) const STDIN: &str = "-";
@@ -22,7 +22,7 @@ const TURNING: &str = "|/-\\ ";
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TraceOptions {
     /// The maximum number of events in a trace
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
+    #[arg(long, value_name = "COUNT", default_value_t = Import::DEFAULT_EVENTS)]
     max_events: u32,
     /// Fail if a trace contradicts itself or may be truncated, instead of printing a warning
     #[arg(long)]
@@ -32,8 +32,7 @@ pub(crate) struct TraceOptions {
 impl TraceOptions {
     /// Reads it, and prints its warnings on standard error.
     pub(crate) fn read(&self, path: &Path, import: Import) -> Result<Trace, TraceError> {
-        let limits = Limits::default().max_events(self.max_events);
-        let trace = read(path, import.limits(limits).strict(self.strict))?;
+        let trace = read(path, import.max_events(self.max_events).strict(self.strict))?;
         warn_of(&trace, path);
         Ok(trace)
     }

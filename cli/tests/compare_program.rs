@@ -68,7 +68,7 @@ fn the_settings_of_the_best_hold_what_was_measured() {
             &["--source", "arena"],
             &[".limit(1 << 30).max_cached_bytes(0)", "limit=\"1GiB\", max_cached_bytes=0"],
         ),
-        (&["--source", "direct"], &["FittedClasses::load(\"multistream.classes\")?", "First: vrampool fit"]),
+        (&["--source", "direct"], &["fitted::load(\"multistream.classes\")?", "First: vrampool fit"]),
     ] {
         let file = trace("multistream");
         let arguments = [&["--compare", &file], options].concat();

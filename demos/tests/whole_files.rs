@@ -8,9 +8,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use vrampool::SizeTable;
 use vrampool_test_support::skip;
-use vrampool_trace::fitted::FittedClasses;
-use vrampool_trace::{Export, Format, Import, Trace};
+use vrampool_trace::{Export, Format, Import, Trace, fitted};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vrampool-demos");
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/resnet50.csv.gz");
@@ -56,7 +56,7 @@ impl Writer {
     /// Whether it is a complete file.
     fn is_whole(&self, path: &Path) -> bool {
         match path.extension().and_then(|ending| ending.to_str()) {
-            Some("classes") => FittedClasses::load(path).is_ok(),
+            Some("classes") => fitted::load(path).is_ok(),
             Some("html") => fs::read_to_string(path).is_ok_and(|page| page.trim_end().ends_with("</html>")),
             Some("svg") => fs::read_to_string(path).is_ok_and(|svg| svg.trim_end().ends_with("</svg>")),
             // A log does not say how long it is.
@@ -275,7 +275,7 @@ fn an_output_that_is_an_input_is_refused_by_whatever_name() {
     let at = |name: &str| folder.path().join(name);
     let (trace, classes) = (at("t.csv.gz"), at("t.classes"));
     fs::copy(TRACE, &trace).expect("a copy");
-    FittedClasses::new([512]).expect("a size").save(&classes).expect("a file");
+    fitted::save(&SizeTable::new([512]), &classes).expect("a file");
     symlink(&trace, at("link.csv")).expect("a link");
     fs::hard_link(&trace, at("hard.csv")).expect("a link");
     let before = fs::read(&trace).expect("a file");

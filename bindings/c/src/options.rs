@@ -8,7 +8,7 @@ use vrampool::host::HostDevice;
 use vrampool::settings::{Scope, Setting};
 use vrampool::{Amount, Backend, Pool, PoolBuilder, Settings, SizeClasses, Source, internal};
 use vrampool_sleep::Offload;
-use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::fitted;
 
 /// No cap, in the ABI and in figures.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
@@ -55,8 +55,8 @@ impl Options {
             _ => match value.strip_prefix("fitted:") {
                 Some(file) if key == "size_classes" => {
                     let invalid = |error| Failure::configuration(key, value, &chain(&error).to_string());
-                    let classes = FittedClasses::load(file).map_err(invalid)?;
-                    self.settings.size_classes = Some(SizeClasses::from(classes));
+                    let classes = fitted::load(file).map_err(invalid)?;
+                    self.settings.size_classes = Some(SizeClasses::Table(classes));
                 }
                 _ => self.settings.set(key, value)?,
             },

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vrampool::errors::chain;
 use vrampool_trace::output::Output;
 use vrampool_trace::plot::{Picture, Plot};
-use vrampool_trace::{Export, Format, Import, Recorder, SizeRange, Trace};
+use vrampool_trace::{Export, Format, Import, Recorder, Trace};
 
 static TRACES: Numbered<Trace> = Numbered::new("trace", "freed");
 
@@ -101,21 +101,10 @@ pub(crate) fn plot(trace: u64, pool: u64, path: &str, picture: Option<&str>) -> 
 
 pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
     let trace = TRACES.get(trace)?;
-    let of = trace.summary();
-    let range = |range: &SizeRange| {
-        json!({
-            "from": range.from, "to": range.to, "allocations": range.allocations, "bytes": range.bytes,
-            "share": range.share,
-        })
-    };
-    Ok(json!({
-        "trace": of.trace, "events": of.events, "allocations": of.allocations, "frees": of.frees,
-        "never_freed": of.never_freed, "dropped": of.dropped, "streams": of.streams, "distinct_sizes": of.distinct_sizes,
-        "requested": of.requested_bytes, "peak_requested": of.peak_requested_bytes, "largest": of.largest_bytes,
-        "duration_us": u64::try_from(of.duration.as_micros()).unwrap_or(u64::MAX),
-        "warnings": trace.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "sizes": trace.size_ranges().iter().map(range).collect::<Vec<_>>(),
-    }))
+    let mut shown = json!(trace.summary());
+    shown["warnings"] = trace.warnings().iter().map(ToString::to_string).collect();
+    shown["sizes"] = json!(trace.size_ranges());
+    Ok(shown)
 }
 
 pub(crate) fn free(trace: u64) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use vrampool::SizeClasses;
 use vrampool_trace::Import;
-use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::fitted;
 use vrampool_trace::output::{Output, shown};
 
 /// Explanation of the figures, for the help.
@@ -36,8 +36,8 @@ pub(crate) struct Arguments {
     file: PathBuf,
     /// The maximum number of classes to fit
     #[arg(
-        long, value_name = "COUNT", default_value_t = FittedClasses::DEFAULT_CLASSES as u64,
-        value_parser = value_parser!(u64).range(..=FittedClasses::MAX_CLASSES as u64)
+        long, value_name = "COUNT", default_value_t = fitted::DEFAULT_CLASSES as u64,
+        value_parser = value_parser!(u64).range(..=fitted::MAX_CLASSES as u64)
     )]
     classes: u64,
     /// Write the classes to this file, for `--size-classes fitted:FILE`
@@ -59,12 +59,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let trace = spinner.suspend(|| arguments.trace.read(&arguments.file, Import::new()))?;
     spinner.set_message(format!("fitting {} events", trace.events().len()));
     let demand = trace.demand();
-    let classes = FittedClasses::fit(&demand, arguments.classes as usize);
+    let classes = fitted::fit(&demand, arguments.classes as usize);
     // The report is printed even if this fails.
-    let saved = output.map_or(Ok(()), |output| output.save(classes.to_string()));
+    let saved = output.map_or(Ok(()), |output| output.save(fitted::text(&classes)));
     let used = Class::of_all(&demand, &classes);
     let rules = [
-        SizeClasses::from(classes.clone()),
+        SizeClasses::Table(classes.clone()),
         SizeClasses::Fixed,
         SizeClasses::PowerOfTwo,
         SizeClasses::GEOMETRIC,

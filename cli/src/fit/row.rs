@@ -3,9 +3,8 @@
 use crate::table::ratio;
 use serde::Serialize;
 use std::fmt;
-use vrampool::SizeClasses;
+use vrampool::{SizeClasses, SizeTable};
 use vrampool_trace::Trace;
-use vrampool_trace::fitted::FittedClasses;
 use vrampool_trace::fitted::{ClassDemand, Demand};
 
 /// The whole. The names and their order are those of the JSON, here and below.
@@ -49,7 +48,7 @@ pub(crate) struct Rule {
 }
 
 impl Summary {
-    pub(crate) fn new(trace: &Trace, demand: &Demand, classes: &FittedClasses) -> Self {
+    pub(crate) fn new(trace: &Trace, demand: &Demand, classes: &SizeTable) -> Self {
         Self {
             row: "fit",
             trace: trace.name().into(),
@@ -72,7 +71,7 @@ impl fmt::Display for Summary {
 }
 
 impl Class {
-    pub(crate) fn of_all(demand: &Demand, classes: &FittedClasses) -> Vec<Self> {
+    pub(crate) fn of_all(demand: &Demand, classes: &SizeTable) -> Vec<Self> {
         let of_one = |row: ClassDemand| Self {
             row: "class",
             class: row.class,
@@ -84,7 +83,7 @@ impl Class {
             held: row.held_bytes(),
             padding: padding(&[row]),
         };
-        demand.by_class(&SizeClasses::from(classes.clone())).into_iter().map(of_one).collect()
+        demand.by_class(&SizeClasses::Table(classes.clone())).into_iter().map(of_one).collect()
     }
 }
 

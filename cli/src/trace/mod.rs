@@ -2,13 +2,13 @@
 
 mod input;
 mod plot;
-mod row;
 mod table;
 
-use crate::stdout::print;
+use crate::stdout::{print, print_json};
 use crate::trace_options::spinner;
 use clap::{Args, Subcommand};
 use input::Input;
+use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
 use vrampool_trace::output::{Output, shown};
@@ -54,6 +54,14 @@ struct Show {
     json: bool,
 }
 
+/// A line of JSON with its kind.
+#[derive(Debug, Serialize)]
+struct Line<'a, T> {
+    row: &'static str,
+    #[serde(flatten)]
+    of: &'a T,
+}
+
 /// Converts or shows a trace.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     match &arguments.command {
@@ -83,7 +91,8 @@ impl Show {
         let trace = self.input.read(&spinner())?;
         let (summary, sizes) = (trace.summary(), trace.size_ranges());
         if self.json {
-            return row::print(&summary, &sizes);
+            print_json(&Line { row: "trace", of: &summary })?;
+            return sizes.iter().try_for_each(|of| print_json(&Line { row: "sizes", of }));
         }
         print(format_args!("{}\n\n{}", table::of_summary(&summary), table::of_sizes(&sizes)))
     }

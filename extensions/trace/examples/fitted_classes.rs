@@ -2,11 +2,9 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 use vrampool::any::{self, AnyDevice, AnyStream};
-use vrampool::{Backend, Pool, SizeClasses};
-use vrampool_trace::fitted::FittedClasses;
-use vrampool_trace::fitted::Learner;
+use vrampool::{Backend, Pool, SizeClasses, SizeTable};
+use vrampool_trace::{Recorder, fitted};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("step-{}.classes", std::process::id()));
@@ -14,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = device.create_stream()?;
 
     let classes = learn(&device, &stream)?;
-    classes.save(&path)?;
+    fitted::save(&classes, &path)?;
 
     let pool = pool(&device, &path)?;
     train_one_step(&pool, &stream)?;
@@ -23,19 +21,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs the first steps on a pool that notes their sizes. Its memory is released at the end.
-fn learn(device: &AnyDevice, stream: &AnyStream) -> Result<FittedClasses, vrampool::Error> {
-    let learner = Arc::new(Learner::new());
-    let pool = Pool::builder(device).hook(Arc::clone(&learner)).build()?;
+/// Runs the first steps on a pool that is recorded. Its memory is released at the end.
+fn learn(device: &AnyDevice, stream: &AnyStream) -> Result<SizeTable, Box<dyn Error>> {
+    let recorder = Recorder::new();
+    let pool = Pool::builder(device).hook(recorder.hook()).build()?;
     for _ in 0..3 {
         train_one_step(&pool, stream)?;
     }
-    Ok(FittedClasses::fit(&learner.demand(), FittedClasses::DEFAULT_CLASSES))
+    Ok(fitted::fit(&recorder.trace("first steps")?.demand(), fitted::DEFAULT_CLASSES))
 }
 
 /// The pool of a later run, from the file alone.
 fn pool(device: &AnyDevice, path: &Path) -> Result<Pool<AnyDevice>, Box<dyn Error>> {
-    let classes = SizeClasses::from(FittedClasses::load(path)?);
+    let classes = SizeClasses::Table(fitted::load(path)?);
     Ok(Pool::builder(device).size_classes(classes).build()?)
 }
 

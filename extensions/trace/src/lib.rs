@@ -52,7 +52,7 @@
 //!
 //! # Untrusted files
 //!
-//! Memory is bounded: a line has at most [`Trace::MAX_LINE_BYTES`] bytes, a trace [`Limits::max_events`] events,
+//! Memory is bounded: a line has at most [`Trace::MAX_LINE_BYTES`] bytes, a trace [`Import::max_events`] events,
 //! [`Trace::MAX_STREAMS`] streams and 65,535 origins. An event takes at most 160 bytes, an event of an RMM log 256. A
 //! small file that decompresses without end is therefore an error. A snapshot of PyTorch is a pickle, which is read as
 //! plain data: any other instruction is an error that names it.
@@ -71,7 +71,6 @@ mod program;
 mod recorder;
 mod replay;
 mod report;
-mod serialize;
 mod touch;
 mod worker;
 
@@ -83,7 +82,7 @@ pub use file::export::{Export, Losses};
 pub use file::import::Import;
 pub use file::origin::Origin;
 pub use file::other_devices::OtherDevices;
-pub use file::reader::{Limits, Trace};
+pub use file::reader::Trace;
 pub use file::summary::{SizeRange, Summary};
 pub use recorder::{Recorder, RecorderHook};
 pub use replay::Replay;

@@ -1,11 +1,9 @@
 //! Measurements of a replay.
 
-use bytesize::ByteSize;
-use std::fmt;
 use std::time::Duration;
 
 /// One replay of a whole trace by all threads. Bytes are the pool's.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use]
 pub struct Pass {
@@ -16,7 +14,6 @@ pub struct Pass {
     /// Allocations and frees, of all threads together.
     pub ops: u64,
     /// From the moment the first thread began to the moment the last one ended.
-    #[serde(rename = "elapsed_nanoseconds", serialize_with = "crate::serialize::nanoseconds")]
     pub elapsed: Duration,
     /// The most bytes asked for that were live at once, before rounding.
     pub peak_requested_bytes: u64,
@@ -39,7 +36,6 @@ pub struct Pass {
     /// Calls of the driver, as [`PoolStats::driver_calls`](vrampool::PoolStats::driver_calls) counts them.
     pub driver_calls: u64,
     /// Time in driver calls of a virtual source.
-    #[serde(rename = "mapping_nanoseconds", serialize_with = "crate::serialize::nanoseconds")]
     pub mapping_time: Duration,
     /// Waits that the pool inserted between streams.
     pub stream_waits: u64,
@@ -66,22 +62,5 @@ impl Pass {
             return 0.0;
         }
         self.elapsed.as_nanos() as f64 * f64::from(self.threads) / self.ops as f64
-    }
-}
-
-impl fmt::Display for Pass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index, ops, driver_calls, .. } = self;
-        write!(f, "pass {index}: operations {ops} of {:.1} ns, ", self.ns_per_op())?;
-        write!(f, "hit rate {:.2}, bucket hit rate {:.2}, ", self.hit_rate, self.bucket_hit_rate)?;
-        write!(f, "driver calls {driver_calls}, ")?;
-        let all =
-            [self.peak_requested_bytes, self.peak_live_bytes, self.peak_held_bytes, self.peak_reserved_bytes];
-        let [requested, live, held, reserved] = all.map(ByteSize);
-        write!(f, "peaks: requested {requested}, live {live}, held {held}, reserved {reserved}")?;
-        match self.corrupt_bytes {
-            Some(corrupt) => write!(f, ", corrupt bytes {corrupt}"),
-            None => Ok(()),
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! A file that is cut is never taken as whole, wherever it ends; nor is one with more behind its end.
 //! `VRAMPOOL_CUTS` is the number of random lengths to which each large file is cut.
 
-use vrampool_trace::fitted::FittedClasses;
-use vrampool_trace::{Contradiction, Export, Format, Import, Trace, TraceFault};
+use vrampool::SizeTable;
+use vrampool_trace::{Contradiction, Export, Format, Import, Trace, TraceFault, fitted};
 
 const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");
 const RMM: &[u8] = include_bytes!("golden/rmm.csv");
@@ -159,12 +159,12 @@ fn one_flipped_bit_of_a_csv_file_is_an_error() {
 #[test]
 fn cut_classes_end_early() {
     for classes in [vec![512, 1 << 20, 77], (1..200).map(|number| number << 20 | number).collect()] {
-        let text = FittedClasses::new(classes).expect("sizes").to_string();
+        let text = fitted::text(&SizeTable::new(classes));
         for end in 0..text.len() {
-            let error = text[..end].parse::<FittedClasses>().expect_err("it is cut");
+            let error = fitted::parse(&text.as_bytes()[..end]).expect_err("it is cut");
             assert!(error.to_string().contains("ends early"), "{end} bytes: {error}");
         }
     }
-    let error = "vrampool fitted classes 1\n512\n1048".parse::<FittedClasses>().expect_err("it is cut");
+    let error = fitted::parse("vrampool fitted classes 1\n512\n1048".as_bytes()).expect_err("it is cut");
     assert!(error.to_string().contains("line 3: the file ends early"), "{error}");
 }

@@ -1,15 +1,11 @@
 //! Fitted classes: what they hold on recorded traces, and what a pool's own requests teach.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread;
-use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Pool, SizeClasses};
+use vrampool::host::HostDevice;
+use vrampool::{Pool, SizeClasses};
 use vrampool_test_support as _;
-use vrampool_trace::fitted::Demand;
-use vrampool_trace::fitted::FittedClasses;
-use vrampool_trace::fitted::Learner;
-use vrampool_trace::{Op, Pass, Replay, Trace};
+use vrampool_trace::fitted::{self, Demand};
+use vrampool_trace::{Op, Pass, Recorder, Replay, Trace};
 
 /// Every recorded trace, and bytes held over bytes requested by the best 64 classes.
 const RECORDED: [(&str, f64); 4] =
@@ -35,7 +31,7 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
     for (name, ratio) in RECORDED {
         let trace = recorded(name);
         let demand = trace.demand();
-        let classes = SizeClasses::from(FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES));
+        let classes = SizeClasses::Table(fitted::fit(&demand, fitted::DEFAULT_CLASSES));
         assert_eq!(demand.peak_requested(), trace.peak_requested());
         let promised = demand.held(&classes).expect("bytes");
         let held_over_requested = promised as f64 / trace.peak_requested() as f64;
@@ -67,8 +63,8 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
 
 /// What matters of a demand: by each size, its requests and the most of them live at once; and what is
 /// fitted.
-fn shown(demand: &Demand) -> (Vec<vrampool_trace::fitted::ClassDemand>, Vec<u64>) {
-    let classes = FittedClasses::fit(demand, FittedClasses::DEFAULT_CLASSES);
+fn shown(demand: &Demand) -> (Vec<fitted::ClassDemand>, Vec<u64>) {
+    let classes = fitted::fit(demand, fitted::DEFAULT_CLASSES);
     (demand.by_class(&SizeClasses::Exact(1)), classes.sizes().to_vec())
 }
 
@@ -77,70 +73,12 @@ fn a_pools_own_requests_teach_what_its_trace_does() {
     let trace = recorded("resnet50");
     // A trace's replay drops in the end what the trace leaves live; what was live together is the same.
     for classes in [SizeClasses::Fixed, SizeClasses::EXACT] {
-        let learner = Arc::new(Learner::new());
-        let pool = Pool::builder(&device()).size_classes(classes.clone()).hook(Arc::clone(&learner)).build();
+        let recorder = Recorder::new();
+        let pool = Pool::builder(&device()).size_classes(classes.clone()).hook(recorder.hook()).build();
         Replay::new(&trace).run(&pool.expect("a pool")).expect("memory");
-        assert!(!learner.is_full());
-        assert_eq!(shown(&learner.demand()), shown(&trace.demand()), "{classes}");
+        let recorded = recorder.trace("recorded").expect("a trace");
+        assert_eq!((recorded.dropped(), shown(&recorded.demand())), (0, shown(&trace.demand())), "{classes}");
     }
-}
-
-#[test]
-fn a_learner_keeps_the_first_requests_that_were_served_and_their_frees() {
-    let device = device();
-    let stream = device.create_stream().expect("a stream");
-    let learner = Arc::new(Learner::with_requests(3));
-    let pool = || Pool::builder(&device).hook(Arc::clone(&learner)).build().expect("a pool");
-    let (pool, other) = (pool(), pool());
-    let rows = || {
-        let rows = learner.demand().by_class(&SizeClasses::Exact(1));
-        rows.iter().map(|row| (row.class, row.requests, row.peak_buffers)).collect::<Vec<_>>()
-    };
-
-    device.faults().fail_nth(Call::Allocate, 1);
-    assert!(pool.allocate(1000, &stream).is_err());
-    assert_eq!((rows(), learner.is_full()), (vec![], false));
-    drop(pool.allocate(1000, &stream).expect("memory"));
-    let kept = other.allocate(1000, &stream).expect("memory");
-    assert_eq!(rows(), [(1000, 2, 1)], "one after the other");
-    let second = pool.allocate(1000, &stream).expect("memory");
-    assert_eq!((rows(), learner.is_full()), (vec![(1000, 3, 2)], true));
-    // Full: no more requests, nor frees of those.
-    let third = pool.allocate(1000, &stream).expect("memory");
-    drop((kept, second, third));
-    drop(pool.allocate(7000, &stream).expect("memory"));
-    assert_eq!(rows(), [(1000, 3, 2)]);
-
-    let before = pool.allocate(9000, &stream).expect("memory");
-    learner.clear();
-    drop(before);
-    assert_eq!((rows(), learner.is_full()), (vec![], false));
-    drop(pool.allocate(9000, &stream).expect("memory"));
-    assert_eq!(rows(), [(9000, 1, 1)], "what was live when it was cleared is not freed twice");
-}
-
-#[test]
-fn threads_teach_one_learner() {
-    let device = device();
-    let learner = Arc::new(Learner::new());
-    let pool = Pool::builder(&device).hook(Arc::clone(&learner)).build().expect("a pool");
-    thread::scope(|scope| {
-        for thread in 1..=4u64 {
-            let (pool, device) = (&pool, &device);
-            scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
-                for _ in 0..200 {
-                    let both = [1, 2].map(|n| pool.allocate(n * 10_000 * thread, &stream).expect("memory"));
-                    drop(both);
-                }
-            });
-        }
-    });
-    let demand = learner.demand();
-    assert_eq!(demand.requests(), 4 * 200 * 2);
-    // No two threads' requests were ever one buffer's, and each has at most two live.
-    let live: u64 = demand.by_class(&SizeClasses::Exact(1)).iter().map(|row| row.peak_buffers).sum();
-    assert!((2..=8).contains(&live), "{live}");
 }
 
 #[test]

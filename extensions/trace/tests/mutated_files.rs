@@ -7,7 +7,8 @@ mod readers;
 use fastrand::Rng;
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
-use vrampool_trace::{Export, Format, Import};
+use vrampool::SizeTable;
+use vrampool_trace::{Export, Format, Import, fitted};
 
 const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");
 const RMM: &[u8] = include_bytes!("golden/rmm.csv");
@@ -39,6 +40,9 @@ const TOKENS: [&[u8]; 21] = [
     b"#",
 ];
 
+/// Instructions of pickles of plain data.
+const PLAIN: &[u8] = b"(012NIJKMFSUX]eal)t\x85\x86\x87}dsughjpqr\x94\x8a\x88\x8c.";
+
 /// Valid files of every kind.
 fn seeds() -> Vec<Vec<u8>> {
     let trace = Import::new().parse(SNAPSHOT).expect("a snapshot");
@@ -48,14 +52,14 @@ fn seeds() -> Vec<Vec<u8>> {
         Export::new(format).write(&trace, &mut bytes).expect("memory takes everything");
         seeds.push(bytes);
     }
-    seeds.push(vrampool_trace::fitted::FittedClasses::new([1, 512, 4096]).expect("sizes").to_string().into());
+    seeds.push(fitted::text(&SizeTable::new([1, 512, 4096])).into());
     seeds
 }
 
 fn mutate(random: &mut Rng, file: &mut Vec<u8>) {
     let at = random.usize(..=file.len());
     let end = (at + random.usize(..40)).min(file.len());
-    match random.u8(..7) {
+    match random.u8(..8) {
         0 if at < file.len() => file[at] ^= 1 << random.u8(..8),
         1 if at < file.len() => file[at] = random.u8(..),
         2 => drop(file.splice(at..at, random.choice(TOKENS).unwrap_or_default().iter().copied())),
@@ -66,6 +70,7 @@ fn mutate(random: &mut Rng, file: &mut Vec<u8>) {
             file.splice(to..to, copy);
         }
         5 if random.u8(..8) == 0 => file.truncate(at),
+        6 if at < file.len() => file[at] = *random.choice(PLAIN).expect("some"),
         _ => drop(file.splice(at..end, random.choice(TOKENS).unwrap_or_default().iter().copied())),
     }
 }

@@ -2,7 +2,7 @@
 
 use vrampool::{Backend, Pool, SizeClasses, Source, host::HostDevice};
 use vrampool_trace::plot::{Picture, Plot};
-use vrampool_trace::{Recorder, Trace, TraceFault};
+use vrampool_trace::{Recorder, Trace, TraceFault, fitted};
 
 fn drawn<B: Backend>(trace: &Trace, pool: &Pool<B>, picture: Picture) -> String {
     let mut written = Vec::new();
@@ -19,8 +19,7 @@ fn a_pool_is_drawn_with_its_settings_and_stays_as_it_was() {
             continue;
         }
         let recorder = Recorder::new();
-        let classes: SizeClasses =
-            vrampool_trace::fitted::FittedClasses::fit(&Trace::demand(&small()), 4).into();
+        let classes = SizeClasses::Table(fitted::fit(&small().demand(), 4));
         let pool = Pool::builder(&device).source(source).limit(24 << 20).size_classes(classes).name("live");
         let pool = pool.hook(recorder.hook()).build().expect("a pool");
         let child = pool.child("part").limit(8 << 20).build().expect("a child");

@@ -219,7 +219,7 @@ impl FromStr for SizeClasses {
             ["fitted", _, ..] => {
                 return Err(wrong(
                     "files of fitted classes are read by the option of the program `vrampool`, of C and of Python, and by \
-                     `FittedClasses` of vrampool-trace",
+                     `fitted::load` of vrampool-trace",
                 ));
             }
             _ => {

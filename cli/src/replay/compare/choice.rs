@@ -1,8 +1,7 @@
 //! The compared choices: a source, size classes, and whether buckets keep idle buffers.
 
 use std::fmt;
-use vrampool::{Backend, PoolBuilder, SizeClasses, Source};
-use vrampool_trace::fitted::FittedClasses;
+use vrampool::{Backend, PoolBuilder, SizeClasses, SizeTable, Source};
 
 /// Size classes, by the name in the table.
 #[derive(Debug, Clone)]
@@ -36,9 +35,9 @@ impl Classes {
     }
 
     /// Classes fitted to the trace, or to its first half.
-    pub(super) fn fitted(classes: FittedClasses, is_of_half: bool) -> Self {
+    pub(super) fn fitted(classes: SizeTable, is_of_half: bool) -> Self {
         let name = if is_of_half { "half-fitted" } else { "fitted" };
-        Self { name: name.into(), rule: classes.into(), is_of_half }
+        Self { name: name.into(), rule: SizeClasses::Table(classes), is_of_half }
     }
 
     /// Whether they are read from a file.
@@ -82,7 +81,7 @@ impl Choice {
         let classes = match &self.classes.rule {
             rule if *rule == SizeClasses::GEOMETRIC => "SizeClasses::GEOMETRIC".into(),
             rule if *rule == SizeClasses::EXACT => "SizeClasses::EXACT".into(),
-            SizeClasses::Table(_) => format!("FittedClasses::load(\"{file}\")?.into()"),
+            SizeClasses::Table(_) => format!("SizeClasses::Table(fitted::load(\"{file}\")?)"),
             rule @ (SizeClasses::Fixed | SizeClasses::PowerOfTwo | SizeClasses::Tight) => {
                 format!("SizeClasses::{rule:?}")
             }

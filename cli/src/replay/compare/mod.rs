@@ -23,7 +23,7 @@ use std::thread;
 use std::time::Duration;
 use vrampool::Pool;
 use vrampool::errors::chain;
-use vrampool_trace::fitted::{Demand, FittedClasses};
+use vrampool_trace::fitted::{self, Demand};
 use vrampool_trace::{Import, Op, Replay, Trace, TraceEvent};
 
 /// How often the progress bar is drawn.
@@ -53,7 +53,7 @@ impl Compare<'_> {
         let trace = bar.suspend(|| self.0.trace.read(path, Import::new()))?;
         bar.set_message("fitting size classes");
         let (half, unseen) = first_half(&trace);
-        let fit = |demand: &Demand| FittedClasses::fit(demand, FittedClasses::DEFAULT_CLASSES);
+        let fit = |demand: &Demand| fitted::fit(demand, fitted::DEFAULT_CLASSES);
         let mut classes = Classes::rules(self.0.pool.size_classes());
         if self.0.pool.size_classes().is_none() {
             classes.push(Classes::fitted(fit(&trace.demand()), false));

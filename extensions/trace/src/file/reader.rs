@@ -42,29 +42,6 @@ pub struct Trace {
     pub(super) other_devices: OtherDevices,
 }
 
-/// Limits on the size of a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// The most events. Default: 4,194,304, which take up to 550 MiB while they are read.
-    pub max_events: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_events: 1 << 22 }
-    }
-}
-
-impl Limits {
-    /// Sets [`max_events`](Self::max_events).
-    #[must_use]
-    pub fn max_events(mut self, events: u32) -> Self {
-        self.max_events = events;
-        self
-    }
-}
-
 impl Trace {
     /// The largest number of streams.
     pub const MAX_STREAMS: usize = MAX_STREAMS;
@@ -75,7 +52,7 @@ impl Trace {
     /// `place` is the one being read.
     pub(crate) fn parse_lines(
         mut lines: Lines<'_>,
-        limits: Limits,
+        max_events: u32,
         mut contradictions: Contradictions,
         place: &mut Position,
     ) -> Result<Self, TraceFault> {
@@ -105,8 +82,8 @@ impl Trace {
                 (is_ended, dropped) = (true, lost);
                 continue;
             }
-            if events.len() as u64 >= u64::from(limits.max_events) {
-                return Err(TraceFault::TooManyEvents { max: limits.max_events });
+            if events.len() as u64 >= u64::from(max_events) {
+                return Err(TraceFault::TooManyEvents { max: max_events });
             }
             sum.update(text);
             sum.update(b"\n");
@@ -244,10 +221,10 @@ impl Trace {
     /// Returns the requests, regardless of streams, for fitting size classes.
     ///
     /// ```
-    /// use vrampool_trace::{Trace, fitted::FittedClasses};
+    /// use vrampool_trace::{Trace, fitted};
     /// let csv = "op,id,size,stream,t_us\na,0,30000,0,0\nf,0,30000,0,5\na,1,20000,0,7\n";
     /// let demand = Trace::parse(csv.as_bytes())?.demand();
-    /// let classes = FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES);
+    /// let classes = fitted::fit(&demand, fitted::DEFAULT_CLASSES);
     /// assert_eq!(classes.sizes(), [30_208]); // one for both, which are never live together
     /// # Ok::<(), vrampool_trace::TraceError>(())
     /// ```

@@ -2,13 +2,12 @@
 
 use super::event::Op;
 use super::reader::Trace;
-use bytesize::ByteSize;
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::time::Duration;
 
-/// The whole of a [`Trace`].
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+/// The whole of a [`Trace`]. Serialized, bytes have no suffix and the duration is `duration_us`, microseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// Its name.
@@ -28,18 +27,21 @@ pub struct Summary {
     /// Different sizes that it asks for.
     pub distinct_sizes: usize,
     /// Bytes of all allocations.
+    #[serde(rename = "requested")]
     pub requested_bytes: u64,
     /// The most bytes that were live at once, before any rounding.
+    #[serde(rename = "peak_requested")]
     pub peak_requested_bytes: u64,
     /// Bytes of the largest allocation.
+    #[serde(rename = "largest")]
     pub largest_bytes: u64,
     /// The time from its first event to its last.
-    #[serde(rename = "duration_nanoseconds", serialize_with = "crate::serialize::nanoseconds")]
+    #[serde(rename = "duration_us", serialize_with = "microseconds")]
     pub duration: Duration,
 }
 
 /// Allocations of some sizes: at least `from` bytes, below twice that; of 0 and of 1 byte, those alone.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SizeRange {
     /// The smallest size, bytes.
@@ -52,27 +54,6 @@ pub struct SizeRange {
     pub bytes: u64,
     /// Of all allocations, 0 to 1.
     pub share: f64,
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { trace, allocations, frees, never_freed, streams, distinct_sizes, .. } = self;
-        let [peak, all, largest] =
-            [self.peak_requested_bytes, self.requested_bytes, self.largest_bytes].map(ByteSize);
-        write!(f, "{trace}: allocations {allocations}, frees {frees}, never freed {never_freed}, ")?;
-        write!(
-            f,
-            "streams {streams}, sizes {distinct_sizes}, requested {all} (peak {peak}, largest {largest})"
-        )
-    }
-}
-
-impl fmt::Display for SizeRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, to, allocations, .. } = self;
-        let (bytes, percent) = (ByteSize(self.bytes), 100.0 * self.share);
-        write!(f, "{from} to {to} bytes: allocations {allocations} ({percent:.1} %), requested {bytes}")
-    }
 }
 
 impl Trace {
@@ -133,4 +114,8 @@ impl Trace {
     fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
         self.events().iter().filter(|event| event.op == Op::Allocate).map(|event| event.size)
     }
+}
+
+fn microseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }

@@ -10,8 +10,8 @@ const MOST_STEPS: usize = 1 << 30;
 /// A program's requests and frees, in order. Classes are fitted to it, and rules are compared by it.
 ///
 /// ```
-/// use vrampool_trace::fitted::{Demand, FittedClasses};
 /// use vrampool::SizeClasses;
+/// use vrampool_trace::fitted::{self, Demand};
 ///
 /// let mut demand = Demand::new();
 /// for size in [900_000, 1_100_000] {
@@ -19,9 +19,9 @@ const MOST_STEPS: usize = 1 << 30;
 ///     demand.free(size);
 /// }
 /// assert_eq!(demand.held(&SizeClasses::Fixed), Some((1 << 20) + (4 << 20)));
-/// let classes = FittedClasses::fit(&demand, 64);
+/// let classes = fitted::fit(&demand, 64);
 /// assert_eq!(classes.sizes(), [1_100_288]); // so one class serves both
-/// assert_eq!(demand.held(&classes.into()), Some(1_100_288));
+/// assert_eq!(demand.held(&SizeClasses::Table(classes)), Some(1_100_288));
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Demand {

@@ -5,9 +5,9 @@
 //! ranges. The best set whose largest class is *s* is therefore *s* and the best set below its range. Sizes
 //! too far below *s* cost what their general classes cost.
 
-use super::classes::FittedClasses;
 use super::demand::Demand;
 use super::peaks::Peaks;
+use crate::error::bounds::MAX_CLASSES;
 use std::sync::LazyLock;
 use vrampool::{SizeClasses, SizeTable};
 
@@ -29,37 +29,34 @@ const LIMITS: Limits = Limits { sizes: 1024, counts: 1 << 25 };
 /// Bytes held by a choice of classes: a sum of counts times sizes.
 type Cost = u128;
 
-impl FittedClasses {
-    /// Chooses at most `most_classes` (and [`MAX_CLASSES`](Self::MAX_CLASSES)) classes that minimise the
-    /// memory held.
-    ///
-    /// The result is the minimum of [`Demand::held`] over all sets of requested sizes, each rounded up to 512
-    /// bytes, without caps and borrowing. It therefore holds no more than any other rule from 512 bytes on,
-    /// if it may use as many classes.
-    ///
-    /// It is exact within these limits:
-    ///
-    /// * up to 1024 different sizes; of more, neighbouring sizes are first merged;
-    /// * up to 2²⁵ for the product of sizes and changes from requests to frees; above, buffers live at
-    ///   neighbouring changes count as live at once.
-    ///
-    /// It takes up to 128 MiB of memory. A recording of 180,000 events of 570 sizes takes less than a second,
-    /// the worst case ten.
-    ///
-    /// ```
-    /// use vrampool_trace::fitted::FittedClasses;
-    /// use vrampool_trace::fitted::Demand;
-    /// let mut demand = Demand::new();
-    /// for size in [1000, 30_000, 38_000] {
-    ///     demand.allocate(size); // all live at once
-    /// }
-    /// assert_eq!(FittedClasses::fit(&demand, 64).sizes(), [30_208, 38_400]); // 1024 is a class anyway
-    /// assert!(FittedClasses::fit(&demand, 0).sizes().is_empty());
-    /// ```
-    #[must_use]
-    pub fn fit(demand: &Demand, most_classes: usize) -> Self {
-        Self::of_checked(choose(demand, most_classes.min(Self::MAX_CLASSES), LIMITS))
-    }
+/// Chooses at most `most_classes` (and [`MAX_CLASSES`](super::MAX_CLASSES)) classes that minimise the
+/// memory held.
+///
+/// The result is the minimum of [`Demand::held`] over all sets of requested sizes, each rounded up to 512
+/// bytes, without caps and borrowing. It therefore holds no more than any other rule from 512 bytes on,
+/// if it may use as many classes.
+///
+/// It is exact within these limits:
+///
+/// * up to 1024 different sizes; of more, neighbouring sizes are first merged;
+/// * up to 2²⁵ for the product of sizes and changes from requests to frees; above, buffers live at
+///   neighbouring changes count as live at once.
+///
+/// It takes up to 128 MiB of memory. A recording of 180,000 events of 570 sizes takes less than a second,
+/// the worst case ten.
+///
+/// ```
+/// use vrampool_trace::fitted::{self, Demand};
+/// let mut demand = Demand::new();
+/// for size in [1000, 30_000, 38_000] {
+///     demand.allocate(size); // all live at once
+/// }
+/// assert_eq!(fitted::fit(&demand, 64).sizes(), [30_208, 38_400]); // 1024 is a class anyway
+/// assert!(fitted::fit(&demand, 0).sizes().is_empty());
+/// ```
+#[must_use]
+pub fn fit(demand: &Demand, most_classes: usize) -> SizeTable {
+    SizeTable::new(choose(demand, most_classes.min(MAX_CLASSES), LIMITS))
 }
 
 /// Returns the class of a request without a fitted size; `None` if it would be 2⁶⁴ or more.
@@ -209,7 +206,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn held(demand: &Demand, sizes: Vec<u64>) -> u64 {
-        demand.held(&FittedClasses::of_checked(sizes).into()).expect("little")
+        demand.held(&SizeClasses::Table(SizeTable::new(sizes))).expect("little")
     }
 
     /// Frees of live buffers, of sizes of every magnitude and close together.
@@ -254,7 +251,7 @@ mod tests {
         }
         let chosen = choose(&demand, 64, LIMITS);
         assert!(chosen.iter().all(|&size| [512, 1 << 63, 15 << 60].contains(&size)), "{chosen:?}");
-        assert!(demand.by_class(&FittedClasses::of_checked(chosen).into()).len() == 3);
+        assert!(demand.by_class(&SizeClasses::Table(SizeTable::new(chosen))).len() == 3);
     }
 
     #[test]
@@ -297,7 +294,7 @@ mod tests {
 
         #[test]
         fn no_other_rule_holds_less(demand in any_demand(60, 400)) {
-            let fitted = held(&demand, choose(&demand, FittedClasses::MAX_CLASSES, LIMITS));
+            let fitted = held(&demand, choose(&demand, MAX_CLASSES, LIMITS));
             let from_a_unit = SizeClasses::Geometric { per_doubling: 8, from: UNIT };
             for rule in [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, from_a_unit] {
                 // Powers of two and eighths have classes below 512 bytes, and between its multiples.
@@ -314,7 +311,7 @@ mod tests {
         fn a_rough_fit_serves_everything(demand in any_demand(60, 400), sizes in 1usize..40, counts in 1usize..4000) {
             let chosen = choose(&demand, 16, Limits { sizes, counts });
             prop_assert!(chosen.len() <= 16 && chosen.windows(2).all(|two| two[0] < two[1]));
-            let rows = demand.by_class(&FittedClasses::of_checked(chosen).into());
+            let rows = demand.by_class(&SizeClasses::Table(SizeTable::new(chosen)));
             prop_assert_eq!(rows.iter().map(|row| row.requests).sum::<u64>(), demand.requests());
         }
     }

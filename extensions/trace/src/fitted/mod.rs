@@ -2,7 +2,7 @@
 //!
 //! A program's sizes recur: a training step requests the same tensors again and again. Classes of exactly
 //! these sizes waste no memory. If sizes vary, a few shared classes leave less memory idle than a class per
-//! size. [`FittedClasses::fit`] minimises the memory that a pool holds: padding plus idle blocks of unused
+//! size. [`fit`] minimises the memory that a pool holds: padding plus idle blocks of unused
 //! classes. The result is optimal for the recorded requests only. Other sizes get classes of their own, 8 per
 //! power of two.
 //!
@@ -10,9 +10,8 @@
 //! `cargo vrampool fit TRACE`), or from the program's own first steps:
 //!
 //! ```
-//! use std::sync::Arc;
-//! use vrampool::{Backend, Pool, host::HostDevice};
-//! use vrampool_trace::fitted::{FittedClasses, Learner};
+//! use vrampool::{Backend, Pool, SizeClasses, host::HostDevice};
+//! use vrampool_trace::{Recorder, fitted};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -26,14 +25,14 @@
 //!     Ok(())
 //! };
 //!
-//! let learner = Arc::new(Learner::new());
-//! let first = Pool::builder(&device).hook(Arc::clone(&learner)).build()?;
+//! let recorder = Recorder::new();
+//! let first = Pool::builder(&device).hook(recorder.hook()).build()?;
 //! step(&first)?;
 //! drop(first); // its memory goes back to the device
 //!
-//! let classes = FittedClasses::fit(&learner.demand(), FittedClasses::DEFAULT_CLASSES);
-//! classes.save(&path)?; // for the next run: FittedClasses::load
-//! let pool = Pool::builder(&device).size_classes(classes.into()).build()?;
+//! let classes = fitted::fit(&recorder.trace("first steps")?.demand(), fitted::DEFAULT_CLASSES);
+//! fitted::save(&classes, &path)?; // for the next run: fitted::load
+//! let pool = Pool::builder(&device).size_classes(SizeClasses::Table(classes)).build()?;
 //! step(&pool)?;
 //! assert_eq!(pool.stats().held_bytes, 300_032 + 40_000_000);
 //! # Ok(())
@@ -52,17 +51,24 @@
 //! * Each line ends with a line end, including the last.
 //!
 //! A file written by hand begins with `vrampool fitted classes 1` and has no line
-//! `end`. A file has at most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and
-//! [`MAX_FILE_BYTES`](FittedClasses::MAX_FILE_BYTES) bytes, which bounds the memory for untrusted files. A
-//! [`TraceError`](crate::TraceError) reports an invalid file with its line.
+//! `end`. A file has at most [`MAX_CLASSES`] sizes and [`MAX_FILE_BYTES`] bytes, which bounds the memory for untrusted
+//! files. A [`TraceError`](crate::TraceError) reports an invalid file with its line.
 
-mod classes;
 mod demand;
 mod file;
 mod fit;
-mod learner;
 mod peaks;
 
-pub use classes::FittedClasses;
+use crate::error::bounds;
 pub use demand::{ClassDemand, Demand};
-pub use learner::Learner;
+pub use file::{load, parse, save, text};
+pub use fit::fit;
+
+/// The recommended number of classes to fit.
+pub const DEFAULT_CLASSES: usize = 64;
+
+/// The largest number of sizes.
+pub const MAX_CLASSES: usize = bounds::MAX_CLASSES;
+
+/// The largest size of a file of classes in bytes, with room for comments.
+pub const MAX_FILE_BYTES: usize = bounds::MAX_CLASS_FILE_BYTES;

@@ -1,6 +1,5 @@
 //! Traces in the formats of other programs: what is read, what is written, and what is refused.
 
-mod any_bytes;
 mod convert;
 mod origins;
 mod pickles;
@@ -9,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::process::Command;
 use vrampool_test_support::program;
-use vrampool_trace::{Export, Format, Import, Limits, Op, Trace, TraceError, TraceEvent, TraceFault};
+use vrampool_trace::{Export, Format, Import, Op, Trace, TraceError, TraceEvent, TraceFault};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
@@ -133,7 +132,7 @@ fn what_is_of_no_format_is_said_to_be_of_none() {
 
 #[test]
 fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
-    let few = Import::new().format(Format::PyTorch).limits(Limits::default().max_events(1));
+    let few = Import::new().format(Format::PyTorch).max_events(1);
     // Marks, lists, dictionaries, lists in lists, one value twice over and over, and places in the memo, for
     // ever.
     for again in [&b"("[..], b"]", b"}", b"](", b"2", b"](h\x00e2a", b"\x94Nh\x00"] {
@@ -160,9 +159,9 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
     let deep = [&b"\x80\x02"[..], &b"]".repeat(500_000), &b"a".repeat(499_999), b"."].concat();
     assert!(few.parse(&deep[..]).is_err());
 
-    let error = Import::new().limits(Limits::default().max_events(6)).parse(SNAPSHOT).expect_err("7 events");
+    let error = Import::new().max_events(6).parse(SNAPSHOT).expect_err("7 events");
     assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6, .. }), "{error}");
-    let error = Import::new().limits(Limits::default().max_events(5)).parse(RMM).expect_err("6 events");
+    let error = Import::new().max_events(5).parse(RMM).expect_err("6 events");
     assert!(
         matches!(error.fault, TraceFault::TooManyEvents { max: 5, .. }) && error.line.is_some(),
         "{error}"

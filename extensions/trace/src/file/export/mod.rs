@@ -8,7 +8,7 @@ mod pytorch;
 mod rmm;
 
 use super::import::Import;
-use super::reader::{Limits, Trace};
+use super::reader::Trace;
 use crate::error::format::{Format, without_gz};
 use crate::error::position::Position;
 use crate::error::{TraceError, TraceFault};
@@ -80,7 +80,7 @@ impl Export {
         self.fill(trace, &mut output)?;
         let losses = output.written().map_err(TraceFault::Read).and_then(|file| {
             let events = u32::try_from(trace.events().len()).unwrap_or(u32::MAX);
-            let import = Import::new().format(self.format).limits(Limits::default().max_events(events));
+            let import = Import::new().format(self.format).max_events(events);
             Losses::of(trace, &import.parse(file).map_err(|error| error.fault)?)
         });
         let fault = |fault| TraceError::of(output.path(), TraceFault::ReadBack(Box::new(fault)));

@@ -15,7 +15,7 @@ mod snapshot_keys;
 
 use super::csv;
 use super::lines::Lines;
-use super::reader::{Limits, Trace, UNNAMED, stem};
+use super::reader::{Trace, UNNAMED, stem};
 use crate::error::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
 use crate::error::contradiction::Contradictions;
 use crate::error::format::Format;
@@ -44,7 +44,7 @@ use std::path::Path;
 ///   from a whole one, because the format says nowhere how long it is; compressed, it can. A plain trace
 ///   without this crate's last line is read with a warning.
 /// * Nothing that a file says is run, and nothing in it makes reading take more memory than the
-///   [limits](Limits) allow: for a snapshot 64 MiB and 512 bytes for each event that it may have, and at most
+///   [limit](Self::max_events) allows: for a snapshot 64 MiB and 512 bytes for each event that it may have, and at most
 ///   1 MiB and 16 times its decompressed length. What takes more is refused before the memory is taken, and
 ///   so is what the system has no memory for.
 ///
@@ -62,12 +62,15 @@ use std::path::Path;
 pub struct Import {
     format: Option<Format>,
     device: Option<u32>,
-    limits: Limits,
+    max_events: Option<u32>,
     is_strict: bool,
 }
 
 impl Import {
-    /// Of any format, within the default limits.
+    /// The default of [`max_events`](Self::max_events): events that take up to 550 MiB while they are read.
+    pub const DEFAULT_EVENTS: u32 = 1 << 22;
+
+    /// Of any format, with at most [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS).
     pub fn new() -> Self {
         Self::default()
     }
@@ -92,9 +95,16 @@ impl Import {
         self
     }
 
-    /// Sets the limits on the size of the trace.
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+    /// The most events. Default: [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS).
+    ///
+    /// ```
+    /// use vrampool_trace::{Import, TraceFault};
+    /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
+    /// let error = Import::new().max_events(1).parse(csv.as_bytes()).unwrap_err();
+    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
+    /// ```
+    pub fn max_events(mut self, events: u32) -> Self {
+        self.max_events = Some(events);
         self
     }
 
@@ -128,15 +138,16 @@ impl Import {
             None => format_of(&lines.head()?)?,
         };
         let contradictions = Contradictions::new(self.is_strict);
+        let max_events = self.max_events.unwrap_or(Self::DEFAULT_EVENTS);
         match format {
             Format::Csv | Format::Rmm if self.device.is_some() => {
                 Err(TraceFault::DeviceOfNothing { device: self.device.unwrap_or_default(), format })
             }
-            Format::Csv => Trace::parse_lines(lines, self.limits, contradictions, place),
-            Format::Rmm => rmm::read(&mut lines, self.limits, contradictions, place),
+            Format::Csv => Trace::parse_lines(lines, max_events, contradictions, place),
+            Format::Rmm => rmm::read(&mut lines, max_events, contradictions, place),
             Format::PyTorch => {
                 let (input, read_fault) = lines.into_input();
-                let trace = pytorch::read(input, self.device, self.limits, contradictions, place);
+                let trace = pytorch::read(input, self.device, max_events, contradictions, place);
                 trace.map_err(|fault| match fault {
                     TraceFault::Read(error) => read_fault(error),
                     other => other,
@@ -153,15 +164,7 @@ impl Trace {
     /// # Errors
     /// [`TraceError`], which says where and what to do.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        Self::read_within(path, Limits::default())
-    }
-
-    /// As [`read`](Self::read), with limits of your choice.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
-        Import::new().format(Format::Csv).limits(limits).read(path)
+        Import::new().format(Format::Csv).read(path)
     }
 
     /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named)
@@ -170,22 +173,7 @@ impl Trace {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse(reader: impl Read) -> Result<Self, TraceError> {
-        Self::parse_within(reader, Limits::default())
-    }
-
-    /// As [`parse`](Self::parse), with limits of your choice.
-    ///
-    /// ```
-    /// use vrampool_trace::{TraceFault, Limits, Trace};
-    /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
-    /// let error = Trace::parse_within(csv.as_bytes(), Limits::default().max_events(1)).unwrap_err();
-    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
-    /// ```
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
-        Import::new().format(Format::Csv).limits(limits).parse(reader)
+        Import::new().format(Format::Csv).parse(reader)
     }
 }
 

@@ -17,7 +17,6 @@ use crate::error::TraceFault;
 use crate::error::contradiction::{Contradiction, Contradictions};
 use crate::error::position::Position;
 use crate::file::other_devices::OtherDevices;
-use crate::file::reader::Limits;
 use crate::file::reader::Trace;
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -29,11 +28,11 @@ const FIXED: u64 = 1 << 20;
 pub(super) fn read(
     input: impl BufRead,
     device: Option<u32>,
-    limits: Limits,
+    max_events: u32,
     mut contradictions: Contradictions,
     place: &mut Position,
 ) -> Result<Trace, TraceFault> {
-    let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(limits.max_events));
+    let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(max_events));
     let mut at = 0;
     let pickled = pickle::read(input, &mut budget, &mut at);
     place.offset = Some(at);
@@ -41,8 +40,7 @@ pub(super) fn read(
     // From here on it is what it says that is wrong, not a place in it.
     place.offset = None;
     let mut addresses = Addresses::default();
-    let mut terms =
-        Terms { budget: &mut budget, contradictions: &mut contradictions, max_events: limits.max_events };
+    let mut terms = Terms { budget: &mut budget, contradictions: &mut contradictions, max_events };
     let snapshot = Snapshot::new(&pickled)?;
     let device = match device {
         Some(device) => device,

@@ -8,7 +8,6 @@ use crate::error::contradiction::{Contradiction, Contradictions};
 use crate::error::position::Position;
 use crate::file::csv::{Wrong, shown};
 use crate::file::lines::Lines;
-use crate::file::reader::Limits;
 use crate::file::reader::Trace;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -22,15 +21,14 @@ const MAX_THREADS: usize = 1024;
 /// Reads all lines. `place` is the one being read.
 pub(super) fn read(
     lines: &mut Lines<'_>,
-    limits: Limits,
+    max_events: u32,
     mut contradictions: Contradictions,
     place: &mut Position,
 ) -> Result<Trace, TraceFault> {
     let mut budget = Budget::new(u64::MAX);
     let (mut addresses, mut clock, mut threads) =
         (Addresses::default(), Clock::default(), Threads::default());
-    let mut terms =
-        Terms { budget: &mut budget, contradictions: &mut contradictions, max_events: limits.max_events };
+    let mut terms = Terms { budget: &mut budget, contradictions: &mut contradictions, max_events };
     for number in 1.. {
         place.line = Some(number);
         let Some(text) = lines.next()? else { break };
