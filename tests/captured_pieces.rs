@@ -53,39 +53,6 @@ impl Scene {
     }
 }
 
-#[test]
-fn a_range_is_stitched_around_what_a_captured_stream_freed() {
-    for is_limit_the_devices in [false, true] {
-        let Some(scene) = scene(is_limit_the_devices) else { return };
-        // The captured stream's is the largest piece, and the first.
-        let sizes = [(8, 0), (2, 1), (4, 1), (2, 1), (4, 2), (4, 2)];
-        let mut blocks =
-            Vec::from(sizes.map(|(pages, stream)| scene.full(pages, stream, 1).expect("memory")));
-        for place in [4, 2] {
-            drop(blocks.remove(place));
-        }
-        scene.device.capture(&[&scene.streams[0]]);
-        drop(blocks.remove(0));
-        let served = scene.full(8, 1, 2).expect("two holes of other streams");
-        assert_eq!(scene.device.forbidden(), 0);
-        assert!(
-            scene.is_intact(&served)
-                && blocks.iter().all(|block| block.stream == 0 || scene.is_intact(block))
-        );
-        // A range that is there serves again without a call.
-        drop(served);
-        let allocations = scene.arena.mapping();
-        let again = scene.full(8, 1, 3).expect("the same");
-        assert_eq!(scene.arena.mapping(), allocations);
-        let error =
-            scene.arena.allocate(PAGE, &scene.streams[1]).expect_err("the captured stream's are left");
-        assert!(is_refusal(&error), "{error}");
-        scene.device.capture(&[]);
-        assert!(scene.arena.allocate(8 * PAGE, &scene.streams[1]).is_ok());
-        drop(again);
-    }
-}
-
 fn is_refusal(error: &Error) -> bool {
     let is_full = matches!(error.arena(), Some(ArenaError::NoSpace { .. }))
         || matches!(error.backend(), Some(BackendError::OutOfMemory { .. }));

@@ -7,12 +7,6 @@ use vrampool::settings::{Origin, Scope, Setting};
 use vrampool::{Amount, Backend, Error, Pool, PoolBuilder, Settings, SizeClasses, Source};
 use vrampool_test_support::{is_inside, passed, setting_texts, test_again};
 
-/// A value that is not the default, and one that is none.
-fn texts(setting: &Setting) -> (&'static str, Option<&'static str>) {
-    let ([text, ..], invalid) = setting_texts(setting.name, setting.kind);
-    (text, invalid)
-}
-
 fn device() -> HostDevice {
     HostDevice::builder().memory_limit(256 << 20).build()
 }
@@ -25,84 +19,18 @@ fn effective<B: Backend>(pool: &Pool<B>, name: &str) -> (String, Origin) {
     (of.text.clone(), of.origin)
 }
 
-/// Returns a builder with the other settings that a valid value of a setting needs.
-fn builder(name: &str) -> PoolBuilder<HostDevice> {
-    let builder = Pool::builder(&device());
-    if ["initial", "source"].contains(&name) { builder.source(Source::Virtual) } else { builder }
-}
-
-#[test]
-fn text_and_environment_are_the_same_setting() {
-    if device().virtual_memory().is_none() {
-        return;
-    }
-    if is_inside() {
-        let others = tempfile::NamedTempFile::new().expect("a file");
-        let lines = Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty());
-        let lines: String = lines
-            .map(|of| format!("{} = {}\n", of.name, if of.kind == "count" { "3" } else { texts(of).0 }))
-            .collect();
-        std::fs::write(others.path(), lines).expect("written");
-        let pool = Pool::builder(&device())
-            .from_file(others.path())
-            .expect("valid")
-            .from_environment()
-            .expect("valid");
-        let pool = pool.build().expect("a pool");
-        let child = pool.child("child").build().expect("a pool");
-        for setting in Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty()) {
-            let (text, _) = texts(setting);
-            assert_eq!(effective(&pool, setting.name), (text.into(), Origin::Environment));
-            let of_child = effective(&child, setting.name);
-            match setting.name {
-                "limit" | "initial" => assert_eq!(of_child.1, Origin::Default),
-                "budget" | "max_cached_bytes" => assert_eq!(of_child.0, text),
-                _ => assert_eq!(of_child, (text.into(), Origin::Parent)),
-            }
-        }
-        return;
-    }
-    let parent = Pool::builder(&device()).source(Source::Virtual).build().expect("a pool");
-    for setting in Settings::TABLE {
-        let (text, _) = texts(setting);
-        let set = |builder: PoolBuilder<_>| builder.set(setting.name, text)?.build();
-        if setting.scope != Scope::Child {
-            let (_, default) = effective(&Pool::new(&device()).expect("a pool"), setting.name);
-            let pool = set(builder(setting.name)).expect(setting.name);
-            assert_eq!(
-                (default, effective(&pool, setting.name)),
-                (Origin::Default, (text.into(), Origin::Argument))
-            );
-        }
-        let child = match setting.name {
-            "initial" => set(parent.child("child").limit(64 << 20)),
-            _ => set(parent.child("child")),
-        };
-        match setting.scope {
-            Scope::Root => assert_eq!(
-                effective(&child.expect("a pool"), setting.name).0,
-                effective(&parent, setting.name).0
-            ),
-            _ => assert_eq!(
-                effective(&child.expect(setting.name), setting.name),
-                (text.into(), Origin::Argument)
-            ),
-        }
-    }
-    let mut command = test_again("text_and_environment_are_the_same_setting");
-    for setting in Settings::TABLE {
-        command.envs(setting.variables.first().map(|of| (of.name, texts(setting).0)));
-    }
-    passed(&mut command);
-}
-
 #[test]
 fn an_invalid_value_is_the_same_error_from_every_source() {
     let parent = Pool::new(&device()).expect("a pool");
     for setting in Settings::TABLE {
-        let (_, Some(text)) = texts(setting) else { continue };
-        let errors = [Pool::builder(&device()), parent.child("child")]
-            .map(|builder| builder.set(setting.name, text).expect_err("not valid").to_string());
+        let (_, Some(text)) = setting_texts(setting.name, setting.kind) else { continue };
+        let of_file = file(setting, text);
+        let errors = [
+            Pool::builder(&device()).set(setting.name, text),
+            parent.child("child").set(setting.name, text),
+            Pool::builder(&device()).from_file(of_file.path()),
+        ];
+        let errors = errors.map(|set| set.expect_err("not valid").to_string());
         let Err(Error::Configuration(error)) = Settings::default().set(setting.name, text) else {
             panic!("{text}")
         };
@@ -127,45 +55,6 @@ fn file(setting: &Setting, text: &str) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), format!("{} = \"{text}\"", setting.name)).expect("written");
     file
-}
-
-#[test]
-fn a_file_sets_what_neither_an_argument_nor_a_variable_does() {
-    if device().virtual_memory().is_none() {
-        return;
-    }
-    let parent = Pool::builder(&device()).source(Source::Virtual).build().expect("a pool");
-    for setting in Settings::TABLE {
-        let (text, invalid) = texts(setting);
-        let of_file = file(setting, text);
-        let of_pool = |builder: PoolBuilder<_>| {
-            let pool = builder.from_file(of_file.path()).expect(setting.name).build().expect(setting.name);
-            effective(&pool, setting.name)
-        };
-        let from_file = (text.into(), Origin::File);
-        // A child's name is an argument.
-        if setting.scope != Scope::Root && setting.name != "name" {
-            let child = parent.child("child");
-            let child = if setting.name == "initial" { child.limit(64 << 20) } else { child };
-            assert_eq!(of_pool(child), from_file);
-        }
-        if setting.scope != Scope::Child {
-            // The source is in the file alone.
-            let builder =
-                if setting.name == "source" { Pool::builder(&device()) } else { builder(setting.name) };
-            assert_eq!(of_pool(builder), from_file);
-        }
-        if setting.scope != Scope::Child {
-            let argument = builder(setting.name).set(setting.name, text).expect(setting.name);
-            assert_eq!(of_pool(argument), (text.into(), Origin::Argument));
-        }
-        let Some(invalid) = invalid else { continue };
-        let error = Pool::builder(&device())
-            .from_file(file(setting, invalid).path())
-            .expect_err("not valid")
-            .to_string();
-        assert_eq!(error, Settings::default().set(setting.name, invalid).expect_err("not valid").to_string());
-    }
 }
 
 /// The pool of a builder with a setting by these sources, and what it has: of a root, then of a child.
@@ -232,6 +121,17 @@ fn an_argument_precedes_a_variable_that_precedes_a_file() {
         {
             let pool = builder.from_environment().expect("valid").limit(None).build().expect("a pool");
             assert_eq!(effective(&pool, "initial"), ("0B".into(), Origin::Default));
+        }
+        let parent = Pool::builder(&device()).from_environment().expect("valid").build().expect("a pool");
+        let child = parent.child("child").build().expect("a pool");
+        for setting in Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty()) {
+            let ([_, text, _], _) = setting_texts(setting.name, setting.kind);
+            let of_child = effective(&child, setting.name);
+            match setting.name {
+                "limit" | "initial" => assert_eq!(of_child.1, Origin::Default),
+                "budget" | "max_cached_bytes" => assert_eq!(of_child.0, text),
+                _ => assert_eq!(of_child, (text.into(), Origin::Parent)),
+            }
         }
         return;
     }

@@ -4,112 +4,16 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use vrampool::arena::{ArenaBuffer, DeviceArena};
-use vrampool::wgpu::{TestKernels, WgpuDevice, wgpu};
-use vrampool::{Backend, Error, Placement, Pool, SizeClasses};
-use vrampool_test_support::{Count, require};
+use vrampool::arena::DeviceArena;
+use vrampool::wgpu::{WgpuDevice, wgpu};
+use vrampool::{Backend, Placement, Pool, SizeClasses};
+use vrampool_test_support::require;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn device() -> Option<WgpuDevice> {
     require("wgpu", || WgpuDevice::open(0))
-}
-
-/// Buffers of all sizes come and go on several streams and threads; nothing finds a byte that other code
-/// wrote.
-#[test]
-fn each_byte_has_one_owner() {
-    let Some(device) = device() else { return };
-    let kernels = TestKernels::load(&device).expect("kernels");
-    let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
-    let direct = Pool::builder(&device);
-    let cut = Pool::builder(&device).arena(&arena).size_classes(SizeClasses::Exact(256));
-    for builder in [direct, cut] {
-        let pool = builder.build().expect("a pool");
-        std::thread::scope(|scope| {
-            for thread in 0..3u64 {
-                let (device, kernels, pool) = (&device, &kernels, &pool);
-                scope.spawn(move || {
-                    let mut rng = fastrand::Rng::with_seed(thread);
-                    let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
-                    let count = Count::new(device, &streams[0]);
-                    device.synchronize(&streams[0]).expect("no fault");
-                    let mut live = Vec::new();
-                    for round in 0..300u64 {
-                        let seed = thread << 32 | round;
-                        let (one, two) = (&streams[rng.usize(..2)], &streams[rng.usize(..2)]);
-                        let mut buffer = pool.allocate(rng.u64(1..100 * KIB), one).expect("memory");
-                        let region = buffer.on_mut(one).expect("a region");
-                        kernels.write_pattern(one, region, seed).expect("queued");
-                        live.push((buffer, seed));
-                        if live.len() > 8 {
-                            let (buffer, seed) = live.swap_remove(rng.usize(..live.len()));
-                            let region = buffer.on(two).expect("a region");
-                            kernels.count_mismatches(two, region, seed, count.on(two)).expect("queued");
-                        }
-                    }
-                    assert_eq!(count.read(&streams[0]), 0);
-                });
-            }
-        });
-        let stats = pool.stats();
-        assert!(stats.served.by_bucket > 0 && stats.source.allocations > 0, "{stats:?}");
-    }
-}
-
-#[test]
-fn data_survives_compaction_through_a_staging_buffer() {
-    let Some(device) = device() else { return };
-    let kernels = TestKernels::load(&device).expect("kernels");
-    let stream = device.create_stream().expect("a stream");
-    for (hole, block) in [(2 * MIB, 256 * KIB), (MIB, MIB), (256 * KIB, 2 * MIB), (256, 3 * MIB), (128, 1000)]
-    {
-        let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
-        let count = Count::new(&device, &stream);
-        let mut holes = Vec::new();
-        let mut blocks: Vec<ArenaBuffer<_>> = Vec::new();
-        for seed in 0..6 {
-            holes.push(arena.allocate(hole, &stream).expect("memory"));
-            let mut buffer = arena.allocate(block, &stream).expect("memory");
-            kernels.write_pattern(&stream, buffer.on_mut(&stream).expect("a region"), seed).expect("queued");
-            blocks.push(buffer);
-        }
-        drop(holes);
-        let mut moves = 0;
-        let compaction = arena.compact(None, &stream, |_| moves += 1).expect("no fault");
-        assert_eq!(moves, blocks.len(), "{hole} B, {block} B: {compaction:?}");
-        for (seed, buffer) in (0..).zip(&blocks) {
-            let region = buffer.on(&stream).expect("a region");
-            kernels.count_mismatches(&stream, region, seed, count.on(&stream)).expect("queued");
-        }
-        assert_eq!(count.read(&stream), 0, "holes of {hole} B, blocks of {block} B");
-    }
-}
-
-#[test]
-fn when_memory_runs_out_idle_buffers_make_room_and_then_the_error_says_so() {
-    let Some(device) = device() else { return };
-    let device = device.with_memory_limit(8 * MIB).expect("a device");
-    let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).size_classes(SizeClasses::PowerOfTwo).build().expect("a pool");
-    let write = |bytes: u64, value: u8| {
-        let mut buffer = pool.allocate(bytes, &stream).expect("idle buffers make room");
-        buffer.write(&vec![value; bytes as usize], &stream).expect("a copy");
-        buffer
-    };
-    for round in 1..=5u8 {
-        drop((0..8).map(|_| write(MIB, round)).collect::<Vec<_>>());
-        drop((0..2).map(|_| write(4 * MIB, round)).collect::<Vec<_>>());
-    }
-    let held = write(4 * MIB, 0x3C);
-    let error = pool.allocate(8 * MIB, &stream).expect_err("a half of it is held");
-    assert!(matches!(error, Error::OutOfMemory(_)), "{error:?}");
-    let mut bytes = vec![0; 4 * MIB as usize];
-    held.read(&mut bytes, &stream).expect("work goes on");
-    assert!(bytes.iter().all(|&byte| byte == 0x3C));
-    drop(held);
-    pool.allocate(8 * MIB, &stream).expect("there is room again");
 }
 
 /// A program that takes a buffer's memory, says so, and submits commands of its own straight to wgpu's queue.
@@ -147,11 +51,6 @@ fn own_copy(device: &WgpuDevice, from: &wgpu::Buffer, offset: u64) -> Vec<u8> {
     to.slice(..).get_mapped_range().expect("it is mapped").to_vec()
 }
 
-/// A device of the program's own, with which no other owner's memory is counted.
-fn own_device() -> WgpuDevice {
-    own_device_with(|_| ())
-}
-
 fn own_device_with(change: impl FnOnce(&mut wgpu::Limits)) -> WgpuDevice {
     let mut required_limits = wgpu::Limits::default();
     change(&mut required_limits);
@@ -166,42 +65,6 @@ fn own_device_with(change: impl FnOnce(&mut wgpu::Limits)) -> WgpuDevice {
         Poll::Ready((device, queue)) => WgpuDevice::from_parts(device, queue).expect("a device"),
         Poll::Pending => unreachable!("it is ready outside a browser"),
     }
-}
-
-/// By wgpu's own counter.
-#[test]
-fn a_pool_and_an_arena_hold_no_more_than_their_limits_and_what_is_documented() {
-    const LIMIT: u64 = 64 * MIB;
-    // Of dropped memory, and of staging buffers for the few bytes that are written here.
-    const BEYOND: u64 = 32 * MIB + 8 * MIB;
-    if device().is_none() {
-        return;
-    }
-    let device = own_device();
-    let stream = device.create_stream().expect("a stream");
-    let held = || device.device().generate_allocator_report().expect("a report").total_allocated_bytes;
-    let pool = Pool::builder(&device).limit(LIMIT).max_cached_bytes(0).build().expect("a pool");
-    for _ in 0..40 {
-        let mut buffer = pool.allocate(50 * MIB, &stream).expect("memory");
-        assert!(held() <= LIMIT + BEYOND, "{} bytes", held());
-        let start = buffer.on_mut(&stream).expect("a region").slice(..4 * KIB).expect("inside");
-        device.fill(&stream, start, 1).expect("queued");
-    }
-    assert_eq!(pool.stats().held_bytes, 0);
-    assert!(held() <= LIMIT + BEYOND, "{} bytes", held());
-    pool.trim().expect("a trim");
-    assert!(held() <= 4 * MIB, "{} bytes are left after a trim", held());
-    let arena = DeviceArena::builder(&device).limit(LIMIT).build().expect("an arena");
-    let mut block = arena.allocate(MIB, &stream).expect("memory");
-    device.fill(&stream, block.on_mut(&stream).expect("a region"), 0).expect("queued");
-    drop((block, arena));
-    assert!(held() <= 4 * MIB, "{} bytes are left of an arena", held());
-    let own = Pool::builder(&device).limit(LIMIT).build().expect("a pool");
-    let mut buffer = own.allocate(50 * MIB, &stream).expect("memory");
-    device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 0).expect("queued");
-    drop(buffer);
-    drop(own);
-    assert!(held() <= 4 * MIB, "{} bytes are left of a pool", held());
 }
 
 /// A pool on a device whose buffers are small: what it allocates can be written, filled and read.

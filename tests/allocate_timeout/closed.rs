@@ -2,8 +2,7 @@
 
 use crate::{Answer, KIB, LONG, pool_of, until_waiting};
 use std::thread;
-use std::time::Duration;
-use vrampool::{Backend, Error};
+use vrampool::Error;
 
 #[test]
 fn a_closed_pool_refuses_all_and_keeps_nothing() -> Answer {
@@ -38,60 +37,6 @@ fn a_closed_pool_refuses_all_and_keeps_nothing() -> Answer {
         assert_eq!(device.taken(), 3 * bytes, "buffers stay");
         drop(live);
         assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
-    }
-    Ok(())
-}
-
-/// Random requests of several threads, with and without waiting, over a close: each ends as it may, the limit
-/// holds, and nothing is lost.
-#[test]
-fn random_requests_and_a_close_lose_nothing() -> Answer {
-    for seed in 0..40 {
-        let (device, pool, _) = pool_of(8, 64 * KIB)?;
-        thread::scope(|scope| {
-            for number in 0..4 {
-                let (pool, device) = (&pool, &device);
-                scope.spawn(move || {
-                    let stream = device.create_stream().expect("a stream");
-                    let mut random = fastrand::Rng::with_seed(seed * 4 + number);
-                    let mut live = Vec::new();
-                    for _ in 0..400 {
-                        let bytes = random.u64(1..=192 * KIB);
-                        let answer = match random.u8(..4) {
-                            0 if !live.is_empty() => {
-                                live.swap_remove(random.usize(..live.len()));
-                                continue;
-                            }
-                            1 => pool.allocate_timeout(
-                                bytes,
-                                &stream,
-                                Duration::from_micros(random.u64(..300)),
-                            ),
-                            _ => pool.allocate(bytes, &stream),
-                        };
-                        match answer {
-                            Ok(buffer) => live.push(buffer),
-                            Err(Error::Closed) => return,
-                            Err(error) => assert!(error.is_out_of_memory(), "{error}"),
-                        }
-                        assert!(pool.limit().is_some_and(|limit| device.taken() <= limit));
-                        if live.len() > 4 {
-                            live.clear();
-                        }
-                    }
-                    if number == 0 {
-                        pool.close();
-                    }
-                });
-            }
-        });
-        assert_eq!(pool.waiting_requests(), 0, "seed {seed}");
-        // A call of the driver may outlast its request.
-        while (pool.stats().live_buffers, pool.stats().in_transit_bytes) != (0, 0) {
-            thread::yield_now();
-        }
-        pool.close();
-        assert_eq!((pool.stats().held_bytes, device.taken()), (0, 0), "seed {seed}");
     }
     Ok(())
 }

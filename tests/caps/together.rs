@@ -4,10 +4,9 @@ use crate::operations::{Operation, bytes, caps, operation};
 use crate::twin::Caps;
 use crate::{Device, KIB};
 use proptest::prelude::*;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
@@ -216,75 +215,6 @@ proptest! {
         drop(pools);
         prop_assert_eq!(device.taken(), 0);
     }
-
-    /// Pools come and go, threads ask for memory until the limit refuses, and wait.
-    #[test]
-    fn one_limit_holds_for_pools_that_come_and_go(
-        limit in 64 * KIB..600 * KIB,
-        magazine_bytes in prop::sample::select(&[0, 70 * KIB][..]),
-        lists in prop::collection::vec(prop::collection::vec((0..64 * KIB, any::<usize>(), 0..4u8), 20..80), 2..5),
-    ) {
-        let device = device();
-        let root = pools(&device, Caps { limit, ..Caps::default() }, 1, magazine_bytes).remove(0);
-        thread::scope(|scope| {
-            let workers = lists.iter().map(|list| {
-                let (device, root) = (&device, &root);
-                scope.spawn(move || {
-                    let stream = device.create_stream().expect("a stream");
-                    let within = || root.child("child").build();
-                    let (mut pool, mut mine) = (within().expect("a pool"), Vec::new());
-                    for &(bytes, which, kind) in list {
-                        match kind {
-                            0 if !mine.is_empty() => drop(mine.swap_remove(which % mine.len())),
-                            1 => mine.extend(pool.allocate(bytes, &stream)),
-                            2 => mine.extend(root.allocate_timeout(bytes, &stream, Duration::from_micros(10))),
-                            _ => pool = within().expect("a pool"),
-                        }
-                    }
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
-        });
-        prop_assert!(device.peak() <= limit, "{} taken of {limit}", device.peak());
-        // A thread that called the driver for a request may still release what came after the deadline.
-        let wait_until = |is_so: &dyn Fn() -> bool| {
-            let began = std::time::Instant::now();
-            while !is_so() && began.elapsed() < Duration::from_secs(20) {
-                thread::yield_now();
-            }
-        };
-        wait_until(&|| root.stats().in_transit_bytes == 0);
-        // All that the others had is free again.
-        let stream = device.create_stream().expect("a stream");
-        let whole = limit / (64 * KIB);
-        let all: Vec<_> = (0..whole).map(|_| root.allocate(64 * KIB, &stream)).collect();
-        prop_assert!(all.iter().all(Result::is_ok), "{:?}", all);
-        prop_assert!(whole < 1 || root.allocate(64 * KIB, &stream).is_err());
-        drop((all, root));
-        wait_until(&|| device.taken() == 0);
-        prop_assert_eq!(device.taken(), 0);
-    }
-}
-
-/// A request that waits gets what another pool frees, also where that stays idle there.
-#[test]
-fn memory_that_a_child_frees_ends_a_wait() {
-    let device = device();
-    let pools = pools(&device, Caps { limit: 256 * KIB, ..Caps::default() }, 3, 0);
-    let stream = device.create_stream().expect("a stream");
-    for (holder, waiting) in [(0, 1), (1, 0), (1, 2)] {
-        let all = Mutex::new(Some(pools[holder].allocate(256 * KIB, &stream).expect("all of it")));
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| pools[waiting].allocate_timeout(64 * KIB, &stream, Duration::MAX));
-            while pools[waiting].waiting_requests() == 0 {
-                thread::yield_now();
-            }
-            drop(all.lock().expect("no panic").take());
-            waits.join().expect("no panic").expect("memory");
-        });
-    }
-    assert!(device.peak() <= 256 * KIB);
 }
 
 /// Also over virtual memory: idle memory of one pool is released before another one exceeds the budget.
@@ -299,24 +229,4 @@ fn a_budget_holds_for_all_virtual_pools_together() {
     assert_eq!(within.stats().idle_bytes, 128 * KIB);
     let _live = root.allocate(256 * KIB, &stream).expect("memory");
     assert_eq!(within.stats().idle_bytes, 0);
-}
-
-#[test]
-fn changed_caps_hold_for_all() {
-    let device = device();
-    let pools = pools(&device, Caps { limit: 1024 * KIB, ..Caps::default() }, 3, 0);
-    let stream = device.create_stream().expect("a stream");
-    let fill = || pools.iter().map(|pool| pool.allocate(64 * KIB, &stream)).collect::<Vec<_>>();
-    drop(fill());
-    assert_eq!(device.taken(), 3 * 64 * KIB);
-    pools[1].set_max_cached_bytes(64 * KIB);
-    assert_eq!(device.taken(), 64 * KIB);
-    drop(fill());
-    assert_eq!(device.taken(), 64 * KIB);
-    pools[0].set_limit(128 * KIB).expect("a limit");
-    let got = fill();
-    assert_eq!(got.iter().filter(|got| got.is_ok()).count(), 2);
-    let error = got.into_iter().find_map(Result::err).expect("one").to_string();
-    assert!(error.contains(pools[0].name()), "it names the others: {error}");
-    assert!(pools[1..].iter().all(|pool| pool.limit().is_none()), "it is the root's");
 }

@@ -168,27 +168,6 @@ fn a_launch_on_another_stream_blocks_no_free() {
 }
 
 #[test]
-fn idle_memory_of_a_child_serves_hits() {
-    let (device, stream) = device_and_stream();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("tenant").build().expect("a pool");
-    (0..100).for_each(|_| drop(child.allocate(40_000, &stream).expect("memory")));
-    let stats = pool.stats();
-    assert_eq!((stats.served.by_bucket, stats.served.total()), (99, 100));
-}
-
-#[test]
-fn a_closed_pool_serves_no_request_of_its_children() {
-    let (device, stream) = device_and_stream();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("tenant").build().expect("a pool");
-    drop(child.allocate(64 * KIB, &stream).expect("memory"));
-    pool.close();
-    let refused = child.allocate(64 * KIB, &stream);
-    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
-}
-
-#[test]
 fn a_close_of_the_pool_keeps_no_block_of_a_dropped_child() {
     let (device, stream) = device_and_stream();
     for is_private in [false, true] {

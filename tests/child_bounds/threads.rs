@@ -287,6 +287,7 @@ impl Scene {
         }
         let own: Vec<_> = self.pools.iter().map(Pool::own_stats).collect();
         assert_eq!(own.iter().map(|own| own.live_bytes).collect::<Vec<_>>(), live[..POOLS]);
+        assert!(self.pools.iter().all(|pool| pool.waiting_requests() == 0));
         let all = self.pools[ROOT].stats();
         assert_eq!(all.live_bytes, live.iter().sum::<u64>());
         match self.source() {

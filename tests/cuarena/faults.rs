@@ -11,8 +11,7 @@
 //! * W13, managed memory is freed by a wrong call: `kinds`.
 //! * W15, stale frees free new owners: `untested::stale_buffers_get_errors_and_free_nothing`.
 
-use super::{KB, MB, Setup, check, discrete, holds, pattern, setup};
-use crate::probe::Probe;
+use super::{Audited, KB, MB, Setup, check, discrete, holds, pattern, setup};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
@@ -73,15 +72,16 @@ fn w12_alignment_is_fixed() {
     #[repr(align(4096))]
     struct Page(#[allow(dead_code, reason = "only its layout counts")] [u8; 4096]);
 
-    let probe = Probe::new(discrete()).with_properties(|properties| properties.alignment = 512);
-    let setup = Setup::on(probe, |builder| builder.limit(4 * MB));
+    let device = Audited::new(discrete()).with_properties(|properties| properties.alignment = 512);
+    let setup = Setup::on(device, |builder| builder.limit(4 * MB));
     assert_eq!(setup.arena.alignment(), 512, "the device's");
     let hole = setup.allocate(1);
     let wall = setup.allocate(1);
     let pages = setup.arena.allocate_elements::<Page>(2, &setup.stream).expect("memory");
     let mut asked = setup.arena.allocate_aligned(100, 64 * KB, Zone::Dynamic, &setup.stream).expect("memory");
-    let aligned =
-        |buffer: &vrampool::arena::ArenaBuffer<Probe>, to| buffer.offset().expect("live").is_multiple_of(to);
+    let aligned = |buffer: &vrampool::arena::ArenaBuffer<Audited>, to| {
+        buffer.offset().expect("live").is_multiple_of(to)
+    };
     assert!(aligned(&pages, 4096) && aligned(&asked, 64 * KB));
     asked.write(&pattern(1, 100), &setup.stream).expect("no fault");
     drop((hole, wall));

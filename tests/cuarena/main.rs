@@ -12,16 +12,16 @@
 mod faults;
 mod kinds;
 mod order;
-mod probe;
 mod regions;
 mod untested;
 
-use probe::Probe;
 use vrampool::arena::{ArenaBuffer, ArenaBuilder, DeviceArena};
 use vrampool::arena::{SpanState, Zone};
-use vrampool::host::{DeviceKind, HostDevice, HostMemory, HostStream};
+use vrampool::host::{DeviceKind, HostDevice, HostStream};
 use vrampool::{Backend, Placement};
-use vrampool_test_support::{close_gate, pattern};
+use vrampool_test_support::{AuditDevice, close_gate, pattern};
+
+type Audited = AuditDevice<HostDevice>;
 
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
@@ -33,7 +33,7 @@ struct Setup<B: Backend = HostDevice> {
     arena: DeviceArena<B>,
 }
 
-impl<B: Backend<Memory = HostMemory, Stream = HostStream>> Setup<B> {
+impl<B: Backend<Stream = HostStream>> Setup<B> {
     fn on(device: B, change: impl FnOnce(ArenaBuilder<B>) -> ArenaBuilder<B>) -> Self {
         let stream = device.create_stream().expect("a stream");
         let arena = change(DeviceArena::builder(&device)).build().expect("an arena");
@@ -70,8 +70,8 @@ fn setup_with_stable(limit: u64, stable: u64) -> Setup {
     Setup::on(discrete(), |builder| builder.limit(limit).stable_bytes(stable).memory(Placement::Device))
 }
 
-fn probed(limit: u64) -> Setup<Probe> {
-    Setup::on(Probe::new(discrete()), |builder| builder.limit(limit).memory(Placement::Device))
+fn audited(limit: u64) -> Setup<Audited> {
+    Setup::on(Audited::new(discrete()), |builder| builder.limit(limit).memory(Placement::Device))
 }
 
 fn contents<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream) -> Vec<u8> {

@@ -1,31 +1,31 @@
 //! Bytes reach their next user behind the work of the one before. Each case runs twice: with the arena's
 //! waits, and, to show that it can fail, on a device that leaves them out.
 
-use super::{KB, MB, Setup, close_gate, discrete, probed};
-use crate::probe::Probe;
+use super::{Audited, KB, MB, Setup, audited, close_gate, discrete};
 use std::sync::mpsc::Sender;
 use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::AllocationRequest;
-use vrampool::host::{Call, HostMemory, HostStream};
+use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Placement, Region, RegionMut};
+use vrampool_test_support::AuditMemory;
 
-type Buffer = ArenaBuffer<Probe>;
+type Buffer = ArenaBuffer<Audited>;
 
 const BLOCK: u64 = 64 * KB;
 
 struct Scene {
-    setup: Setup<Probe>,
+    setup: Setup<Audited>,
     /// Further streams, besides the setup's.
     b: HostStream,
     c: HostStream,
-    result: HostMemory,
+    result: AuditMemory<HostDevice>,
     removed: bool,
 }
 
 impl Scene {
     fn new(blocks: u64, removed: bool) -> Self {
-        let setup = probed(blocks * BLOCK);
+        let setup = audited(blocks * BLOCK);
         if removed {
             setup.device.remove_waits();
         }
@@ -102,7 +102,7 @@ impl Scene {
 fn both_ways(blocks: u64, right: u8, wrong: u8, scenario: impl Fn(&Scene) -> u8) {
     let scene = Scene::new(blocks, false);
     assert_eq!(scenario(&scene), right, "with all waits");
-    assert_eq!(scene.setup.device.inner.races(), 0);
+    assert_eq!(scene.setup.device.inner().races(), 0);
     assert_eq!(scenario(&Scene::new(blocks, true)), wrong, "the case shows nothing");
 }
 
@@ -236,7 +236,7 @@ fn a_block_grows_in_place_behind_readers_of_what_it_grows_into() {
 
 #[test]
 fn one_stream_never_waits() {
-    let setup = probed(MB);
+    let setup = audited(MB);
     let (hole, mut block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
     drop(hole);
     setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
@@ -244,7 +244,7 @@ fn one_stream_never_waits() {
     block.used_on(&setup.stream).expect("live");
     drop(block);
     drop(setup.allocate(MB));
-    let faults = setup.device.inner.faults();
+    let faults = setup.device.inner().faults();
     assert_eq!((setup.arena.stream_waits(), faults.calls(Call::Record), faults.calls(Call::Wait)), (0, 0, 0));
 }
 
@@ -252,11 +252,11 @@ fn one_stream_never_waits() {
 #[test]
 fn a_stream_whose_compaction_failed_to_wait_waits_when_it_uses_the_block() {
     for call in [Call::Record, Call::Wait] {
-        let setup = probed(MB);
+        let setup = audited(MB);
         let [c] = setup.streams();
         let (hole, block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
         drop(hole);
-        setup.device.inner.faults().fail_nth(call, 1);
+        setup.device.inner().faults().fail_nth(call, 1);
         setup.arena.compact(u64::MAX, &c, |_| {}).expect_err("the fault");
         assert_eq!(setup.arena.stream_waits(), 0);
         block.used_on(&c).expect("live");
@@ -267,13 +267,13 @@ fn a_stream_whose_compaction_failed_to_wait_waits_when_it_uses_the_block() {
 /// Its bytes are on their way back while that stream has not come so far.
 #[test]
 fn the_owner_waits_for_a_move_that_is_taken_back() {
-    let setup = probed(MB);
+    let setup = audited(MB);
     let [c] = setup.streams();
     let (hole, block) = (setup.allocate(BLOCK), setup.filled(4 * BLOCK, 1));
     drop(hole);
     let gate = close_gate(&c);
     // Two of four pieces are on their way.
-    setup.device.inner.faults().fail_nth(Call::Copy, 3);
+    setup.device.inner().faults().fail_nth(Call::Copy, 3);
     setup.arena.compact(u64::MAX, &c, |_| {}).expect_err("the fault");
     let waits = setup.arena.stream_waits();
     block.used_on(&setup.stream).expect("live");
@@ -282,13 +282,13 @@ fn the_owner_waits_for_a_move_that_is_taken_back() {
     assert!(!vrampool::Event::is_complete(&event).expect("no fault"), "the owner waits");
     drop(gate);
     assert!(super::holds(&block, &setup.stream, 1));
-    assert_eq!(setup.device.inner.races(), 0);
+    assert_eq!(setup.device.inner().races(), 0);
 }
 
 /// While `b` is being put behind the last reader of its block, on `a`, the block is moved or forgotten, and
 /// its bytes go to another stream. Answers what the reader saw and how often the others had to wait.
 fn seen_when_it_happens_during_an_allocation(
-    event: impl FnOnce(&DeviceArena<Probe>, &HostStream, Buffer) + Send + 'static,
+    event: impl FnOnce(&DeviceArena<Audited>, &HostStream, Buffer) + Send + 'static,
 ) -> (u8, u64) {
     let scene = Scene::new(2, false);
     let [other, next] = scene.setup.streams();
@@ -299,7 +299,7 @@ fn seen_when_it_happens_during_an_allocation(
     let gate = scene.held_back_reader(scene.a(), &block);
     drop(block);
     let (arena, device, mover) = (scene.setup.arena.clone(), scene.setup.device.clone(), scene.c.clone());
-    scene.setup.device.on_record(move || {
+    scene.setup.device.before_record(move || {
         event(&arena, &mover, hole);
         // All there is, so the bytes of the block are among it.
         let mut rest: Vec<_> = std::iter::from_fn(|| arena.allocate(BLOCK, &next).ok()).collect();
@@ -346,7 +346,7 @@ fn a_reset_during_a_resize_is_refused() {
     let gate = scene.held_back_reader(scene.a(), &behind);
     drop(behind);
     let arena = scene.setup.arena.clone();
-    scene.setup.device.on_record(move || {
+    scene.setup.device.before_record(move || {
         assert!(matches!(
             arena.reset().as_ref().err().and_then(vrampool::Error::arena),
             Some(ArenaError::Pinned)
@@ -362,7 +362,7 @@ fn a_reset_during_a_resize_is_refused() {
 /// A region is bytes of its own block, also across a reset.
 #[test]
 fn a_reset_under_a_region_is_refused() {
-    let setup = probed(MB);
+    let setup = audited(MB);
     let block = setup.allocate(BLOCK);
     let region = block.on(&setup.stream).expect("live");
     assert!(setup.arena.reset().is_err());
@@ -375,7 +375,7 @@ fn a_reset_under_a_region_is_refused() {
 /// Streams of another device have no order here.
 #[test]
 fn a_stream_of_another_device_is_refused() {
-    let setup = probed(MB);
+    let setup = audited(MB);
     let foreign = discrete().create_stream().expect("a stream");
     let mut block = setup.allocate(BLOCK);
     let refused = |answer: Result<(), vrampool::Error>| {

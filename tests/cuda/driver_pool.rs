@@ -2,7 +2,7 @@
 
 use crate::MIB;
 use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, PoolHandle};
-use vrampool::{Backend, Memory, Placement, Pool, Source};
+use vrampool::{Backend, Placement, Pool, Source};
 use vrampool_test_support::{require, streams};
 
 #[test]
@@ -39,25 +39,4 @@ fn other_kinds_come_from_the_device() {
     }
     pool.trim().expect("a trim");
     assert_eq!(pool.stats().held_bytes, 0);
-}
-
-#[test]
-fn pools_of_two_threads_and_streams_do_not_mix() {
-    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
-    std::thread::scope(|scope| {
-        for value in 1..=4u8 {
-            let (pool, device) = (&pool, &device);
-            scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
-                for _ in 0..200 {
-                    let mut buffer = pool.allocate(MIB, &stream).expect("memory");
-                    device.fill(&stream, buffer.on_mut(&stream).expect("a region"), value).expect("queued");
-                    let mut bytes = [0; 64];
-                    buffer.read(&mut bytes, &stream).expect("a copy");
-                    assert_eq!((bytes, buffer.memory().len()), ([value; 64], MIB));
-                }
-            });
-        }
-    });
 }

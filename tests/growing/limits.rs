@@ -13,7 +13,9 @@ fn sizes_that_cannot_be_are_errors() {
         let scene = scene(|builder| builder.limit(limit));
         let stream = &scene.streams[0];
         let mut kept = scene.live(3 * PAGE, 0, 1).expect("memory");
-        for bytes in [1 << 34, 1 << 45, 1 << 60, u64::MAX - 4096, u64::MAX] {
+        // One that two streams used, which is free.
+        scene.live(PAGE, 0, 2).expect("memory").buffer.used_on(&scene.streams[1]).expect("no fault");
+        for bytes in [1 << 34, 1 << 45, 1 << 60, PAGE.wrapping_neg(), u64::MAX] {
             for alignment in [1, 1 << 20, 1 << 63] {
                 let refused = scene.arena.allocate_aligned(bytes, alignment, Zone::Dynamic, stream);
                 assert!(refused.as_ref().err().and_then(Error::arena).is_some(), "{bytes} {alignment}");

@@ -22,7 +22,6 @@ mod shared_growth;
 mod shared_law;
 mod shared_threads;
 mod streams;
-mod threads;
 
 use vrampool::arena::SpanState;
 use vrampool::arena::{ArenaBuffer, ArenaBuilder, DeviceArena};

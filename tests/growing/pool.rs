@@ -201,31 +201,6 @@ fn no_idle_memory_is_released_where_there_is_room() {
     }
 }
 
-/// Whatever fails for want of the limit works again once there is room, and never more is taken.
-#[test]
-fn the_limit_is_one_on_physical_bytes() {
-    let (device, stream) = device_and_stream();
-    let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(1));
-    let pool = builder.limit(64 * PAGE + 100).max_cached_bytes(0).build().expect("a pool");
-    let mut random = fastrand::Rng::with_seed(3);
-    let (mut live, mut refusals) = (Vec::new(), 0);
-    for _ in 0..3000 {
-        match pool.allocate(random.u64(1..12 * PAGE), &stream) {
-            Ok(buffer) => live.push(buffer),
-            Err(error) => {
-                assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-                refusals += 1;
-                live.clear();
-                drop(pool.allocate(64 * PAGE, &stream).expect("all of it"));
-            }
-        }
-        if random.u8(..3) == 0 && !live.is_empty() {
-            live.swap_remove(random.usize(..live.len()));
-        }
-    }
-    assert!(refusals > 10 && device.peak() == 64 * PAGE, "{refusals} refusals, {} bytes", device.peak());
-}
-
 /// The next trim releases what the device refused to release.
 #[test]
 fn a_trim_that_the_device_refuses_loses_nothing() {

@@ -124,22 +124,6 @@ fn a_resize_finds_what_several_streams_used() {
     }
 }
 
-/// Nonsense is an error.
-#[test]
-fn a_request_for_more_than_there_can_be_is_refused() {
-    let (_device, arena, [own, reader, _]) = scene(64, true);
-    let _live = arena.allocate(2 * PAGE, &own).expect("memory");
-    let huge = PAGE.wrapping_neg();
-    assert!(arena.allocate(huge, &own).is_err());
-    let block = arena.allocate(PAGE, &own).expect("memory");
-    block.used_on(&reader).expect("no fault");
-    drop(block);
-    assert!(arena.allocate(huge, &own).is_err(), "as before streams shared a block");
-    for alignment in [0, 3, 48] {
-        assert!(arena.allocate_aligned(PAGE, alignment, Dynamic, &own).is_err(), "{alignment}");
-    }
-}
-
 /// Memory that all streams are done with is not left for new memory, whatever looked when.
 #[test]
 fn nothing_is_mapped_while_what_is_free_is_done() {

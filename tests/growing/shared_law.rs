@@ -33,7 +33,7 @@ enum Step {
     Limit { pages: u64 },
     Detach { then: usize },
     Reset,
-    Compact { stream: usize },
+    Compact { stream: usize, pages: u64 },
     Look,
     Fail { call: usize },
 }
@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (LEAST_LIMIT / PAGE..40).prop_map(|pages| Step::Limit { pages }),
         1 => (0..3usize).prop_map(|then| Step::Detach { then }),
         1 => Just(Step::Reset),
-        1 => (0..3usize).prop_map(|stream| Step::Compact { stream }),
+        1 => (0..3usize, prop_oneof![Just(u64::MAX / PAGE), 0..20u64]).prop_map(|(stream, pages)| Step::Compact { stream, pages }),
         1 => Just(Step::Look),
         1 => (0..4usize).prop_map(|call| Step::Fail { call }),
     ]
@@ -93,6 +93,10 @@ impl Twin {
     }
 
     fn read(&self, nth: usize, stream: usize, record: bool) {
+        self.read_start(nth, stream, record, self.live[nth].0.len());
+    }
+
+    fn read_start(&self, nth: usize, stream: usize, record: bool, bytes: u64) {
         let (block, tag, writer) = &self.live[nth];
         let (tag, spoilt) = (*tag, Arc::clone(&self.spoilt));
         let (stream_of, writer) = (&self.streams[stream], &self.streams[*writer]);
@@ -107,6 +111,7 @@ impl Twin {
         let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
             spoilt.fetch_add(words.iter().filter(|&&word| word != tag).count() as u64, Ordering::Relaxed);
         };
+        let region = region.slice(..bytes).expect("they are in it");
         self.streams[stream].launch([region], [], kernel).expect("queued");
     }
 
@@ -145,10 +150,11 @@ impl Twin {
             Step::Write { which, stream } if len > 0 => self.write(which % len, number, stream),
             Step::Resize { which, pages, stream } if len > 0 => {
                 let nth = which % len;
-                let size = self.live[nth].0.capacity();
+                let (size, len) = (self.live[nth].0.capacity(), self.live[nth].0.len());
                 let done = self.live[nth].0.resize(pages * PAGE, &self.streams[stream]);
                 *most = (*most).max(self.arena.used() + size);
                 if done.is_ok() {
+                    self.read_start(nth, stream, false, len.min(pages * PAGE));
                     self.write(nth, number, stream);
                 }
             }
@@ -198,8 +204,10 @@ impl Twin {
                 self.live.clear();
                 self.arena.reset().expect("none is held");
             }
-            Step::Compact { stream } if !self.is_growing => {
-                self.arena.compact(u64::MAX, &self.streams[stream], |_| {}).expect("no fault");
+            Step::Compact { stream, pages } if !self.is_growing => {
+                let budget = pages * PAGE;
+                let report = self.arena.compact(budget, &self.streams[stream], |_| {}).expect("no fault");
+                assert!(report.moved_bytes <= budget);
             }
             Step::Look => {
                 let sum: u64 = self.arena.blocks().iter().map(|span| span.bytes).sum();

@@ -1,7 +1,7 @@
 //! Threads with a stream each that pass on what they wrote, while another thread does whatever can be done to
 //! the arena.
 
-use super::PAGE;
+use super::{PAGE, pattern};
 use crate::detached::{attach, detach};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -100,7 +100,9 @@ impl<L: Passed> Scene<L> {
                     let _ = Self::write(&mut own, 7, stream);
                 }
             }
-            let Ok(mut block) = allocate(random.u64(1..6) * PAGE, stream) else {
+            let is_small = random.u8(..4) == 0;
+            let bytes = if is_small { 8 * random.u64(1..PAGE / 8) } else { random.u64(1..6) * PAGE };
+            let Ok(mut block) = allocate(bytes, stream) else {
                 drop(self.passed.lock().expect("no panic").drain(..).collect::<Vec<_>>());
                 continue;
             };
@@ -131,8 +133,9 @@ impl<L: Passed> Scene<L> {
                     change(&mut random);
                 }
             });
-            workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+            let worked: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
             stop.store(true, Ordering::Relaxed);
+            worked.into_iter().for_each(|worked| worked.expect("no panic"));
         });
         self.streams.iter().for_each(|stream| self.device.synchronize(stream).expect("no fault"));
         let spoilt = self.spoilt.load(Ordering::Relaxed);
@@ -157,22 +160,38 @@ fn change(arena: &DeviceArena<HostDevice>, random: &mut Rng) {
 
 #[test]
 fn threads_share_blocks_while_the_arena_changes() {
-    for is_growing in [true, false] {
+    for (is_growing, pieces) in [(true, PAGE), (true, u64::MAX), (false, u64::MAX)] {
         let scene = Scene::new(is_growing);
         let builder = DeviceArena::builder(&scene.device).limit(48 * PAGE);
-        let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
+        let builder = if is_growing { builder.growing().piece_bytes(pieces) } else { builder };
+        let (arena, moved) = (builder.build().expect("an arena"), AtomicU64::new(0));
         scene.run(
-            |bytes, stream| arena.allocate(bytes, stream),
+            |bytes, stream| {
+                if bytes != 5 * PAGE {
+                    return arena.allocate(bytes, stream);
+                }
+                let mut block = arena.allocate(PAGE, stream)?;
+                block.write(&pattern(7, PAGE), stream)?;
+                block.resize(bytes, stream)?;
+                let mut kept = vec![0; PAGE as usize];
+                block.read(&mut kept, stream)?;
+                assert!(kept == pattern(7, PAGE), "a resize keeps the contents");
+                Ok(block)
+            },
             |random| {
                 match random.u8(..4) {
                     0 if is_growing => _ = arena.resize(random.u64(40..60) * PAGE),
-                    1 => _ = arena.compact(u64::MAX, &scene.streams[0], |_| {}),
+                    1 => {
+                        let report = arena.compact(u64::MAX, &scene.streams[0], |_| {});
+                        moved.fetch_add(report.map_or(0, |report| report.moved_bytes), Ordering::Relaxed);
+                    }
                     2 => _ = arena.synchronize_freed(&scene.streams[random.usize(..4)]),
                     _ => change(&arena, random),
                 }
                 assert!(!is_growing || arena.reserved_bytes() <= 60 * PAGE);
             },
         );
+        assert!(is_growing || moved.into_inner() > 0, "nothing moved");
         assert_eq!(arena.used(), 0);
         arena.release(0).expect("no fault");
         assert!(!is_growing || arena.reserved_bytes() == 0);

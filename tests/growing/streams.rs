@@ -1,14 +1,13 @@
 //! Memory that several streams used: nothing gets it too early, and no stream waits for more than it must.
 
 use super::PAGE;
-use proptest::prelude::*;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
-use vrampool::host::{Call, HostDevice, HostMemory, HostStream};
-use vrampool::{Backend, Buffer, Event, Pool, Region, RegionMut, Source};
+use vrampool::backend::Capabilities;
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, Event};
 use vrampool_test_support::AuditDevice;
 
 /// Only a test that fails waits so long.
@@ -125,7 +124,8 @@ fn memory_in_use_is_left_where_there_is_other() {
 /// All streams are in one order, so no position of a stream is queried, for which some devices submit work.
 #[test]
 fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
-    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).build()).in_one_order();
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).build())
+        .with_properties(|of| of.capabilities.remove(Capabilities::CONCURRENT_STREAMS));
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).limit(8 * PAGE).build().expect("an arena");
     let block = arena.allocate(PAGE, &own).expect("memory");
@@ -137,130 +137,4 @@ fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
     assert_eq!(faults.calls(Call::Record), events);
     assert_eq!(arena.allocate(PAGE, &own).expect("memory").parts(), first);
     go.send(()).expect("it listens");
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Allocate { pages: u64, stream: usize },
-    Read { which: usize, stream: usize },
-    // A read whose order is the program's own.
-    Record { which: usize, stream: usize },
-    Write { which: usize, stream: usize },
-    Free { which: usize },
-    // All that is under way ends, on one stream at least.
-    End { stream: usize },
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (1..9u64, 0..3usize).prop_map(|(pages, stream)| Step::Allocate { pages, stream }),
-        4 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Read { which, stream }),
-        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Record { which, stream }),
-        1 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
-        3 => any::<usize>().prop_map(|which| Step::Free { which }),
-        1 => (0..3usize).prop_map(|stream| Step::End { stream }),
-    ]
-}
-
-/// A block of an arena, or a pool's buffer of one.
-trait LiveBlock {
-    fn on(&self, stream: &HostStream) -> Region<'_, HostMemory>;
-    fn on_mut(&mut self, stream: &HostStream) -> RegionMut<'_, HostMemory>;
-    fn record_stream(&self, stream: &HostStream);
-}
-
-macro_rules! live_block {
-    ($block:ty) => {
-        impl LiveBlock for $block {
-            fn on(&self, stream: &HostStream) -> Region<'_, HostMemory> {
-                self.on(stream).expect("no fault")
-            }
-            fn on_mut(&mut self, stream: &HostStream) -> RegionMut<'_, HostMemory> {
-                self.on_mut(stream).expect("no fault")
-            }
-            fn record_stream(&self, stream: &HostStream) {
-                self.record_stream(stream).expect("no fault");
-            }
-        }
-    };
-}
-
-live_block!(Block);
-live_block!(Buffer<HostDevice>);
-
-/// Kernels that were all given before the first one ran find what was written for them.
-#[test]
-fn kernels_find_what_was_written_for_them() {
-    static READ: AtomicU64 = AtomicU64::new(0);
-    proptest!(ProptestConfig::with_cases(200), |(
-        steps in prop::collection::vec(step(), 20..120),
-        is_pool in any::<bool>(),
-        order in Just([0, 1, 2]).prop_shuffle(),
-        stalls_at in prop::collection::btree_set(0..100usize, 1..6),
-    )| {
-        let (device, arena, streams) = scene(24, true);
-        let spoilt = Arc::new(AtomicU64::new(0));
-        let pool = Pool::builder(&device).source(Source::Virtual).limit(24 * PAGE).cached_class(0).build().expect("a pool");
-        let mut live: Vec<(Box<dyn LiveBlock>, u64, usize)> = Vec::new();
-        let mut stalled = Vec::new();
-        let write = |block: &mut Box<dyn LiveBlock>, tag: u64, stream: &HostStream| {
-            let region = block.on_mut(stream);
-            stream.launch([], [region], move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag)).expect("queued");
-        };
-        for (number, step) in steps.into_iter().enumerate() {
-            if stalls_at.contains(&number) {
-                stalled.push((number, stall(&streams[number % 3]).0));
-            }
-            match step {
-                Step::Allocate { pages, stream } => {
-                    let (bytes, stream_of) = (pages * PAGE, &streams[stream]);
-                    let block: Option<Box<dyn LiveBlock>> = match is_pool {
-                        true => pool.allocate(bytes, stream_of).ok().map(|buffer| Box::new(buffer) as _),
-                        false => arena.allocate(bytes, stream_of).ok().map(|block| Box::new(block) as _),
-                    };
-                    // Some is all that there is.
-                    if let Some(mut block) = block {
-                        write(&mut block, number as u64, &streams[stream]);
-                        live.push((block, number as u64, stream));
-                    }
-                }
-                Step::Read { which, stream } | Step::Record { which, stream } if !live.is_empty() => {
-                    let (block, tag, writer) = &live[which % live.len()];
-                    let (tag, spoilt) = (*tag, Arc::clone(&spoilt));
-                    let region = match step {
-                        Step::Record { .. } => {
-                            device.wait(&streams[stream], &device.record(&streams[*writer]).expect("no fault")).expect("queued");
-                            block.record_stream(&streams[stream]);
-                            block.on(&streams[*writer]).for_stream(&streams[stream])
-                        }
-                        _ => block.on(&streams[stream]),
-                    };
-                    let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
-                        let wrong = words.iter().filter(|&&word| word != tag).count() as u64;
-                        spoilt.fetch_add(wrong, Ordering::Relaxed);
-                        READ.fetch_add(1, Ordering::Relaxed);
-                    };
-                    streams[stream].launch([region], [], kernel).expect("queued");
-                }
-                Step::Write { which, stream } if !live.is_empty() => {
-                    let nth = which % live.len();
-                    (live[nth].1, live[nth].2) = (number as u64, stream);
-                    write(&mut live[nth].0, number as u64, &streams[stream]);
-                }
-                Step::Free { which } if !live.is_empty() => drop(live.swap_remove(which % live.len())),
-                Step::End { stream } => {
-                    stalled.drain(..).for_each(|(_, go)| _ = go.send(()));
-                    device.synchronize(&streams[stream]).expect("no fault");
-                }
-                _ => {}
-            }
-        }
-        stalled.sort_by_key(|(number, _)| (number * 7 + order[0]) % 5);
-        stalled.iter().for_each(|(_, go)| _ = go.send(()));
-        for stream in order {
-            device.synchronize(&streams[stream]).expect("no fault");
-        }
-        prop_assert_eq!((spoilt.load(Ordering::Relaxed), device.races()), (0, 0));
-    });
-    assert!(READ.load(Ordering::Relaxed) > 1000);
 }

@@ -58,6 +58,7 @@ impl History {
             Operation::Free { which } => self.free(which),
             Operation::FreeStale { which } => {
                 assert_eq!(self.arena.free(self.foreign), Err(ArenaError::ForeignBlock));
+                assert_eq!(self.arena.resize_in_place(self.foreign, 1), Err(ArenaError::ForeignBlock));
                 if let Some(&block) = self.freed.get(which % self.freed.len().max(1)) {
                     assert_eq!(self.arena.free(block), Err(ArenaError::StaleBlock));
                     assert_eq!(self.arena.offset(block), Err(ArenaError::StaleBlock));

@@ -1,11 +1,16 @@
 //! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold
-//! here. a1 and the golden vectors are with the size classes, a2 with the environment,
+//! here. Tests elsewhere are about these:
+//!
+//! * a3, a4, a8, a10 and a16, caps, the order of evictions, borrowed classes and trims: the twins of `tests/caps`.
+//! * a5 and a6, a buffer comes back once: `tests/streams`, and the same twins.
+//! * a12, memory is not freed under work that uses it: `devices/order.rs`, without a cache.
+//!
+//! a1 and the golden vectors are with the size classes, a2 with the environment,
 //! a13 with the broker's stager.
 
-use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, DeviceKind, HostDevice};
 use vrampool::{Backend, BackendError, Buffer, MemoryKind, Placement, Pool, SizeClasses, Usage};
-use vrampool_test_support::{AuditDevice, close_gate};
+use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -23,81 +28,10 @@ fn buffers<B: Backend>(pool: &Pool<B>, count: usize, bytes: u64, stream: &B::Str
 }
 
 #[test]
-fn a3_the_byte_cap_is_exact() {
-    let (device, stream) = device();
-    let pool = Pool::builder(&device).max_cached_bytes(10 * KIB).build().expect("a pool");
-    drop(buffers(&pool, 12, 1000, &stream));
-    let stats = pool.stats();
-    assert_eq!(
-        (stats.buckets[0].idle_buffers, stats.idle_bytes, stats.released.by_byte_cap),
-        (10, 10 * KIB, 2)
-    );
-    assert_eq!((stats.held_bytes, stats.source.frees), (10 * KIB, 2));
-}
-
-#[test]
-fn a4_the_count_cap_is_exact_for_every_bucket() {
-    let (device, stream) = device();
-    let classes = SizeClasses::GEOMETRIC;
-    let pool = Pool::builder(&device)
-        .size_classes(classes.clone())
-        .max_buffers_per_bucket(2)
-        .build()
-        .expect("a pool");
-    drop(buffers(&pool, 5, 3 * MIB, &stream));
-    let stats = pool.stats();
-    assert_eq!((stats.idle_bytes, stats.held_bytes, stats.released.by_bucket_cap), (6 * MIB, 6 * MIB, 3));
-    // One rule for all sizes, as in 0.2.0 and DESIGN's promise: the small buckets are capped too. (0.4 spares
-    // buckets of at most 1 MiB; with exact caps there is nothing to spare them for.)
-    drop(buffers(&pool, 5, 100, &stream));
-    assert_eq!(pool.stats().idle_bytes, 6 * MIB + 2 * KIB);
-}
-
-#[test]
-fn a5_and_a6_a_buffer_comes_back_once() {
-    // A second release, or a stale one, does not compile: dropping consumes the buffer.
-    let (device, stream) = device();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let first = pool.allocate(100, &stream).expect("memory");
-    let address = first.on(&stream).expect("a region").address();
-    drop(first);
-    let second = pool.allocate(100, &stream).expect("memory");
-    let third = pool.allocate(100, &stream).expect("memory");
-    assert_eq!(second.on(&stream).expect("a region").address(), address);
-    assert_ne!(third.on(&stream).expect("a region").address(), address);
-    assert_eq!(pool.stats().live_buffers, 2);
-}
-
-#[test]
 fn a7_the_hit_rate_is_0_when_nothing_was_asked() {
     let (device, _) = device();
     let stats = Pool::builder(&device).build().expect("a pool").stats();
     assert_eq!((stats.hit_rate(), stats.internal_fragmentation()), (0.0, 0.0));
-}
-
-#[test]
-fn a8_the_budget_evicts_classes_in_the_order_of_their_last_request() {
-    let (device, stream) = device();
-    let classes = SizeClasses::Multiple(10 * MIB);
-    let pool = Pool::builder(&device).size_classes(classes.clone()).budget(85 * MIB).build().expect("a pool");
-    // netcl's run: 30 and 40 MiB idle, 60 asked for, both must go.
-    drop((buffers(&pool, 1, 30 * MIB, &stream), buffers(&pool, 1, 40 * MIB, &stream)));
-    let live = buffers(&pool, 1, 60 * MIB, &stream);
-    let stats = pool.stats();
-    assert_eq!((stats.held_bytes, stats.idle_bytes, stats.released.evicted), (60 * MIB, 0, 2));
-    drop(live);
-
-    // The class asked for longest ago goes first, whenever it was released.
-    let pool =
-        Pool::builder(&device).size_classes(classes.clone()).budget(100 * MIB).build().expect("a pool");
-    let (old, new) = (buffers(&pool, 1, 20 * MIB, &stream), buffers(&pool, 1, 40 * MIB, &stream));
-    drop(new);
-    drop(old);
-    let _live = buffers(&pool, 1, 50 * MIB, &stream);
-    let idle: Vec<_> =
-        pool.stats().buckets.iter().filter(|b| b.idle_buffers > 0).map(|b| b.idle_bytes).collect();
-    assert_eq!(idle, [40 * MIB]);
-    assert_eq!(pool.stats().rungs.evict, 1);
 }
 
 #[test]
@@ -165,27 +99,6 @@ fn a9_a_second_refusal_is_not_hidden_and_another_error_is_not_retried() {
 }
 
 #[test]
-fn a10_a_geometric_class_borrows_from_the_next_two() {
-    let (device, stream) = device();
-    let pool = Pool::builder(&device).size_classes(SizeClasses::GEOMETRIC).build().expect("a pool");
-    for (idle, served) in [(9 * MIB, true), (10 * MIB, true), (11 * MIB, false)] {
-        pool.trim().expect("a trim");
-        drop(buffers(&pool, 1, idle, &stream));
-        let hits = pool.stats().served.by_bucket;
-        let buffer = pool.allocate(8 * MIB, &stream).expect("memory");
-        assert_eq!(pool.stats().served.by_bucket > hits, served, "{idle}");
-        assert_eq!(buffer.capacity(), if served { idle } else { 8 * MIB }, "a buffer knows its real class");
-        assert_eq!(pool.stats().live_bytes, buffer.capacity());
-    }
-    // Not below the geometric range, and not from classes that are far larger.
-    let fixed = Pool::builder(&device).size_classes(SizeClasses::Fixed).build().expect("a pool");
-    for (pool, idle, asked) in [(pool, 9 * MIB / 8, MIB), (fixed, 16 * MIB, 4 * MIB)] {
-        drop(buffers(&pool, 1, idle, &stream));
-        assert_eq!(pool.allocate(asked, &stream).expect("memory").capacity(), asked);
-    }
-}
-
-#[test]
 fn a11_a_destructor_may_call_the_pool() {
     let device = AuditDevice::new(HostDevice::new());
     let stream = device.create_stream().expect("a stream");
@@ -207,25 +120,6 @@ fn a11_a_destructor_may_call_the_pool() {
         let stats = pool.stats();
         assert_eq!((stats.held_bytes, stats.live_bytes, device.taken()), (0, 0, 0));
     }
-}
-
-#[test]
-fn a12_memory_is_not_freed_under_work_that_uses_it() {
-    // netcl defers such frees by hand, with marks; here dropping is safe at any time by the contract.
-    let (device, stream) = device();
-    let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-    let mut buffer = pool.allocate(64 * KIB, &stream).expect("memory");
-    let out = device.allocate(&AllocationRequest::new(64 * KIB, Placement::Device)).expect("memory");
-    let open = close_gate(&stream);
-    buffer.write(&[7; 64 * 1024], &stream).expect("queued");
-    let region = buffer.on(&stream).expect("a region");
-    device.copy(&stream, region, vrampool::RegionMut::whole(&out, &stream)).expect("queued");
-    drop(buffer);
-    assert_eq!(pool.stats().held_bytes, 0);
-    drop(open);
-    let mut bytes = vec![0; 64 * 1024];
-    device.download(&stream, vrampool::Region::whole(&out, &stream), &mut bytes).expect("done");
-    assert!(bytes.iter().all(|&b| b == 7));
 }
 
 #[test]
@@ -273,21 +167,6 @@ fn a15_placement_and_usage_are_part_of_the_key() {
         );
     }
     assert_eq!(pool.stats().served.by_bucket, 4);
-}
-
-#[test]
-fn a16_trimming_empties_the_cache_and_keeps_what_is_live() {
-    let (device, stream) = device();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let live = buffers(&pool, 2, 1000, &stream);
-    drop(buffers(&pool, 3, 5000, &stream));
-    assert_eq!(pool.trim_to(20 * KIB).expect("a trim"), 3 * 16 * KIB - 16 * KIB);
-    assert_eq!(pool.trim().expect("a trim"), 16 * KIB);
-    let stats = pool.stats();
-    assert_eq!((stats.idle_bytes, stats.live_bytes, stats.held_bytes), (0, 2 * KIB, 2 * KIB));
-    assert_eq!(pool.trim().expect("a trim"), 0);
-    drop(live);
-    assert_eq!(pool.stats().idle_bytes, 2 * KIB);
 }
 
 #[test]

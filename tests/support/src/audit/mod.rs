@@ -35,10 +35,10 @@ impl<B: Backend> AuditDevice<B> {
         Self { inner, properties, state: Arc::default() }
     }
 
-    /// Reports a device whose streams never run concurrently.
+    /// Reports other properties. Copies that they exclude are refused.
     #[must_use]
-    pub fn in_one_order(mut self) -> Self {
-        self.properties.capabilities.remove(Capabilities::CONCURRENT_STREAMS);
+    pub fn with_properties(mut self, change: impl FnOnce(&mut Properties)) -> Self {
+        change(&mut self.properties);
         self
     }
 
@@ -137,6 +137,11 @@ impl<B: Backend> AuditDevice<B> {
     /// Calls `hook` before each release of memory.
     pub fn before_drop(&self, hook: impl Fn() + Send + 'static) {
         *self.state.before_drop.lock().expect("no panic under it") = Some(Box::new(hook));
+    }
+
+    /// Calls `hook` once, before the next record of an event.
+    pub fn before_record(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.state.before_record.lock().expect("no panic under it") = Some(Box::new(hook));
     }
 
     /// Calls `hook` before each answer whether a stream is captured.
@@ -343,6 +348,10 @@ impl<B: Backend> Backend for AuditDevice<B> {
     fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError> {
         self.note(stream);
         self.called("record");
+        let hook = self.state.before_record.lock().expect("no panic under it").take();
+        if let Some(hook) = hook {
+            hook();
+        }
         self.inner.record(stream)
     }
 
@@ -362,6 +371,14 @@ impl<B: Backend> Backend for AuditDevice<B> {
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
         self.called("copy");
+        let is_within = std::ptr::eq(source.memory(), destination.as_region().memory());
+        if is_within && !self.properties.capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
+            return Err(BackendError::unsupported("copying within one memory"));
+        }
+        let granularity = self.properties.copy_granularity;
+        if source.len() % granularity != 0 || source.offset() % granularity != 0 {
+            return Err(BackendError::invalid("range", "it is off the copy granularity"));
+        }
         self.inner.copy(stream, below(source)?, below_mut(destination)?)
     }
 

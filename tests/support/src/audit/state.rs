@@ -26,6 +26,7 @@ pub(super) struct State {
     pub(super) on_drop: Hook,
     pub(super) before_drop: Hook,
     pub(super) before_capture_query: Hook,
+    pub(super) before_record: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// A call that panics, and the number of such calls before that.
     pub(super) panics: Mutex<Option<(&'static str, u64)>>,
 }
