@@ -20,6 +20,47 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
+/// Functions of C's, as the header declares them. Of one without `extern`, a failure becomes the [`Status`] that C gets and
+/// the thread's last error.
+macro_rules! exports {
+    () => {};
+    ($(#[$of:meta])* extern $abi:tt fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $answer:ty)? $body:block $($rest:tt)*) => {
+        $(#[$of])*
+        /// As the header says.
+        #[allow(unsafe_code, reason = "the attribute of the name is unsafe; nothing else of it is")]
+        #[unsafe(no_mangle)]
+        pub extern $abi fn $name($($argument: $kind),*) $(-> $answer)? $body
+        $crate::boundary::exports! { $($rest)* }
+    };
+    ($(#[$of:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        $crate::boundary::exports! {
+            $(#[$of])*
+            extern "C" fn $name($($argument: $kind),*) -> $crate::failure::Status { $crate::boundary::guard(|| $body) }
+            $($rest)*
+        }
+    };
+}
+pub(crate) use exports;
+
+/// A struct that begins with its size and has numbers behind it; the first version ended with the field after `until`.
+macro_rules! versioned {
+    ($(#[$of:meta])* $Name:ident until $last:ident { $($(#[$doc:meta])* $field:ident)+ }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[repr(C)]
+        pub struct $Name {
+            /// As in C: what of it the caller knows.
+            pub struct_size: usize,
+            $($(#[$doc])* pub $field: u64,)+
+        }
+
+        impl $crate::boundary::Versioned for $Name {
+            const LEAST: usize = std::mem::offset_of!(Self, $last) + size_of::<u64>();
+        }
+    };
+}
+pub(crate) use versioned;
+
 /// Does it, and keeps why not. No panic goes on into C. In a [forked](crate::fork) child nothing is done.
 #[inline(always)]
 pub(crate) fn guard(act: impl FnOnce() -> Result<(), Failure>) -> Status {

@@ -1,5 +1,6 @@
 //! Brokers, their clients and their arrays, by number.
 
+use crate::boundary::{Bytes, BytesOut, Numbers, Out, Text, exports, versioned};
 use crate::failure::{Failure, Status};
 use crate::metrics;
 use crate::numbered::Numbered;
@@ -8,7 +9,8 @@ use crate::streams::{self, Home};
 use crate::{fork, registry};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::ffi::c_void;
+use std::sync::Arc;
 use vrampool::Stream;
 use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::backend::StreamId;
@@ -30,22 +32,20 @@ const KEYS: [&str; 8] = [
 ];
 
 /// The most dimensions of an array.
-pub(crate) const MOST_DIMENSIONS: usize = 32;
+const MOST_DIMENSIONS: usize = 32;
 
-/// `vrampool_plan`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct BrokerPlan {
-    /// As in C: what of it the caller knows.
-    pub struct_size: usize,
-    /// Runs of the batch.
-    pub runs: u64,
-    /// Runs of a chunk; the last one may have fewer.
-    pub chunk_runs: u64,
-    /// Chunks.
-    pub chunks: u64,
-    /// Chunks on the device at a time.
-    pub streams: u64,
+versioned! {
+    /// `vrampool_plan`.
+    BrokerPlan until streams {
+        /// Runs of the batch.
+        runs
+        /// Runs of a chunk; the last one may have fewer.
+        chunk_runs
+        /// Chunks.
+        chunks
+        /// Chunks on the device at a time.
+        streams
+    }
 }
 
 #[derive(Debug)]
@@ -53,8 +53,6 @@ pub(crate) struct CBroker {
     pub(crate) broker: Broker<AnyDevice>,
     /// Where its device's streams are found.
     _home: Arc<Home>,
-    /// Arrays that were not freed, with their numbers.
-    arrays: Mutex<HashMap<ArrayId, (u64, Weak<CArray>)>>,
     /// Handles of the streams that chunks were on.
     streams: Mutex<HashMap<StreamId, usize>>,
 }
@@ -71,14 +69,116 @@ pub(crate) struct CArray {
     pub(crate) role: Role,
     /// Unset for scratch. Held during a run.
     pub(crate) host: Mutex<Option<HostArray<AnyDevice>>>,
-    broker: Weak<CBroker>,
 }
 
 static BROKERS: Numbered<CBroker> = Numbered::new("broker", "destroyed");
 static CLIENTS: Numbered<CClient> = Numbered::new("client", "destroyed");
 static ARRAYS: Numbered<CArray> = Numbered::new("array", "destroyed");
 
-pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
+exports! {
+    fn vrampool_broker_create(pool: u64, options: Text<'_>, broker: Out<'_, u64>) {
+        broker.answer("broker", || create(pool, options.optional("options")?.unwrap_or_default()))
+    }
+
+    fn vrampool_broker_destroy(broker: u64) {
+        // Calls that have it or a client complete first; arrays stay.
+        let broker = BROKERS.remove(broker)?;
+        for (number, client) in CLIENTS.all() {
+            if Arc::ptr_eq(&client.broker, &broker) {
+                // Another call may have ended it.
+                let _ = CLIENTS.remove(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn vrampool_broker_register(broker: u64, name: Text<'_>, group: Text<'_>, share: Text<'_>, client: Out<'_, u64>) {
+        client.answer("client", || {
+            let (name, group) = (name.required("name")?, group.optional("group")?.unwrap_or_default());
+            let (share, of) = (share.optional("share")?, BROKERS.get(broker)?);
+            let client = Client::new(name).group(group).share(share_of(share)?);
+            let client = CLIENTS.add(Arc::new(CClient { handle: of.broker.register(client)?, broker: of }));
+            // The broker may have been destroyed meanwhile, with the clients that it had then.
+            if let Err(none) = BROKERS.get(broker) {
+                let _ = CLIENTS.remove(client);
+                return Err(none);
+            }
+            Ok(client)
+        })
+    }
+
+    fn vrampool_client_destroy(client: u64) {
+        CLIENTS.remove(client).map(drop)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a description of an array, and where its number goes")]
+    fn vrampool_client_queue(
+        client: u64,
+        role: i32,
+        label: Text<'_>,
+        shape: Numbers<'_>,
+        dimensions: usize,
+        element_bytes: u64,
+        chunk_axis: i32,
+        array: Out<'_, u64>,
+    ) {
+        array.answer("array", || {
+            if dimensions > MOST_DIMENSIONS {
+                return Err(Failure::invalid("dimensions", &format!("at most {MOST_DIMENSIONS} are possible")));
+            }
+            let (label, shape) = (label.required("label")?, shape.read(dimensions, "shape")?);
+            let (client, role) = (CLIENTS.get(client)?, role_of(role)?);
+            let request = ArrayRequest::new(role, label, shape.iter().copied(), element_bytes);
+            queue(&client, role, request.chunk_axis(axis_of(chunk_axis, dimensions)?))
+        })
+    }
+
+    fn vrampool_broker_commit(
+        broker: u64,
+        group: Text<'_>,
+        streams: u64,
+        chunk_runs: u64,
+        plan: Out<'_, BrokerPlan>,
+    ) {
+        plan.answer_known("plan", || {
+            let (group, broker) = (group_of(group)?, BROKERS.get(broker)?);
+            if streams > 0 {
+                broker.broker.set_streams(group, usize::try_from(streams).unwrap_or(usize::MAX))?;
+            }
+            if chunk_runs > 0 {
+                broker.broker.set_chunk_runs(group, chunk_runs)?;
+            }
+            let plan = broker.broker.commit(group)?;
+            let (partition, streams) = (plan.partition(), plan.streams() as u64);
+            let (runs, chunk_runs, chunks) = (partition.runs(), partition.chunk_len(), partition.chunks());
+            Ok(BrokerPlan { struct_size: 0, runs, chunk_runs, chunks, streams })
+        })
+    }
+
+    fn vrampool_array_data(array: u64, address: Out<'_, *mut c_void>, bytes: Out<'_, u64>) {
+        address.check("address")?;
+        let (start, length) = ARRAYS.get(array)?.with_host(data)?;
+        address.set(std::ptr::with_exposed_provenance_mut(start as usize));
+        bytes.set(length);
+        Ok(())
+    }
+
+    fn vrampool_array_read(array: u64, offset: u64, bytes: BytesOut<'_>, count: usize) {
+        let bytes = bytes.get(count, "bytes")?;
+        ARRAYS.get(array)?.with_host(|host| Ok(host.read_at(bytes, offset)?))
+    }
+
+    fn vrampool_array_write(array: u64, offset: u64, bytes: Bytes<'_>, count: usize) {
+        let bytes = bytes.read(count, "bytes")?;
+        ARRAYS.get(array)?.with_host(|host| Ok(host.write_at(bytes, offset)?))
+    }
+
+    fn vrampool_array_free(array: u64) {
+        ARRAYS.remove(array).map(drop)
+    }
+}
+
+fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     let pool = registry::get(pool)?;
     let home = Arc::clone(&pool.home);
     let values = values(options, &KEYS)?;
@@ -101,11 +201,10 @@ pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
         (Some(_), None) => return Err(alone("staging_block", "staging")),
         (None, Some(_)) => return Err(alone("staging", "staging_block")),
     }
-    let (arrays, streams) = Default::default();
     let broker = builder.build()?;
     metrics::add(&broker);
     metrics::add(&broker.pool());
-    Ok(BROKERS.add(Arc::new(CBroker { broker, _home: home, arrays, streams })))
+    Ok(BROKERS.add(Arc::new(CBroker { broker, _home: home, streams: Mutex::default() })))
 }
 
 /// All brokers.
@@ -115,36 +214,6 @@ pub(crate) fn all() -> Vec<Broker<AnyDevice>> {
 
 fn alone(key: &str, other: &str) -> Failure {
     Failure::configuration(key, "", &format!("set it together with {other}, or leave out both"))
-}
-
-/// Ends a broker and its clients. Calls that have them complete first; arrays stay.
-pub(crate) fn destroy(number: u64) -> Result<(), Failure> {
-    let broker = BROKERS.remove(number)?;
-    for (number, client) in CLIENTS.all() {
-        if Arc::ptr_eq(&client.broker, &broker) {
-            // Another call may have ended it.
-            let _ = CLIENTS.remove(number);
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn register(
-    number: u64,
-    name: &str,
-    group: Option<&str>,
-    share: Option<&str>,
-) -> Result<u64, Failure> {
-    let broker = BROKERS.get(number)?;
-    let client = Client::new(name).group(group.unwrap_or_default()).share(share_of(share)?);
-    let client = Arc::new(CClient { handle: broker.broker.register(client)?, broker });
-    let client = CLIENTS.add(client);
-    // The broker may have been destroyed meanwhile, with the clients that it had then.
-    if let Err(none) = BROKERS.get(number) {
-        let _ = CLIENTS.remove(client);
-        return Err(none);
-    }
-    Ok(client)
 }
 
 /// `auto`, `25%` of the device, or a size.
@@ -161,95 +230,52 @@ fn share_of(text: Option<&str>) -> Result<Share, Failure> {
     }
 }
 
-pub(crate) fn end_client(number: u64) -> Result<(), Failure> {
-    CLIENTS.remove(number).map(drop)
+fn role_of(role: i32) -> Result<Role, Failure> {
+    match role {
+        0 => Ok(Role::Input),
+        1 => Ok(Role::Output),
+        2 => Ok(Role::InOut),
+        3 => Ok(Role::Scratch),
+        _ => Err(Failure::invalid("role", "use a vrampool_array_role, 0 to 3")),
+    }
 }
 
-/// An array that is requested: what of it the call says.
-#[derive(Debug)]
-pub(crate) struct Requested<'a> {
-    pub(crate) role: i32,
-    pub(crate) label: &'a str,
-    pub(crate) shape: &'a [u64],
-    pub(crate) element_bytes: u64,
-    pub(crate) chunk_axis: i32,
+/// The axis that chunks are cut along; none for -1.
+fn axis_of(axis: i32, dimensions: usize) -> Result<Option<usize>, Failure> {
+    match usize::try_from(axis) {
+        Ok(axis) if axis < dimensions => Ok(Some(axis)),
+        Err(_) if axis == -1 => Ok(None),
+        _ => {
+            let reason = format!("it is one of {dimensions} dimensions, or -1 for none");
+            Err(Failure::invalid("chunk_axis", &reason))
+        }
+    }
 }
 
 /// Queues a request, with host memory for an array that is copied.
-pub(crate) fn queue(client: u64, requested: &Requested<'_>) -> Result<u64, Failure> {
-    let client = CLIENTS.get(client)?;
-    let &Requested { role, label, shape, element_bytes, chunk_axis } = requested;
-    let role = match role {
-        0 => Role::Input,
-        1 => Role::Output,
-        2 => Role::InOut,
-        3 => Role::Scratch,
-        _ => return Err(Failure::invalid("role", "use a vrampool_array_role, 0 to 3")),
-    };
-    let axis = match usize::try_from(chunk_axis) {
-        Ok(axis) if axis < shape.len() => Some(axis),
-        Err(_) if chunk_axis == -1 => None,
-        _ => {
-            let reason = format!("it is one of {} dimensions, or -1 for none", shape.len());
-            return Err(Failure::invalid("chunk_axis", &reason));
-        }
-    };
-    let request = ArrayRequest::new(role, label, shape.iter().copied(), element_bytes).chunk_axis(axis);
+fn queue(client: &CClient, role: Role, request: ArrayRequest) -> Result<u64, Failure> {
     // Invalid sizes are refused below.
     let bytes = request.bytes().filter(|&bytes| bytes > 0 && role != Role::Scratch);
-    let broker = &client.broker;
-    let host = bytes.map(|bytes| broker.broker.host_array(bytes)).transpose()?;
+    let host = bytes.map(|bytes| client.broker.broker.host_array(bytes)).transpose()?;
     let id = client.handle.queue(request)?;
-    let array = CArray { id, role, host: Mutex::new(host), broker: Arc::downgrade(broker) };
-    let array = Arc::new(array);
-    let number = ARRAYS.add(Arc::clone(&array));
-    broker.arrays.lock().insert(id, (number, Arc::downgrade(&array)));
-    Ok(number)
+    Ok(ARRAYS.add(Arc::new(CArray { id, role, host: Mutex::new(host) })))
 }
 
-pub(crate) fn commit(
-    number: u64,
-    group: Option<&str>,
-    streams: u64,
-    chunk_runs: u64,
-) -> Result<BrokerPlan, Failure> {
-    let broker = BROKERS.get(number)?;
-    let group = group.filter(|group| !group.is_empty()).unwrap_or(DEFAULT_GROUP);
-    if streams > 0 {
-        broker.broker.set_streams(group, usize::try_from(streams).unwrap_or(usize::MAX))?;
-    }
-    if chunk_runs > 0 {
-        broker.broker.set_chunk_runs(group, chunk_runs)?;
-    }
-    let plan = broker.broker.commit(group)?;
-    let partition = plan.partition();
-    Ok(BrokerPlan {
-        struct_size: 0,
-        runs: partition.runs(),
-        chunk_runs: partition.chunk_len(),
-        chunks: partition.chunks(),
-        streams: plan.streams() as u64,
-    })
+fn group_of(group: Text<'_>) -> Result<&str, Failure> {
+    Ok(group.optional("group")?.filter(|group| !group.is_empty()).unwrap_or(DEFAULT_GROUP))
 }
 
 /// The plan of a group, and its arrays that were not freed.
 pub(crate) type Planned = (Arc<CBroker>, Plan<AnyDevice>, Vec<(u64, Arc<CArray>)>);
 
-pub(crate) fn planned(number: u64, group: Option<&str>) -> Result<Planned, Failure> {
-    let broker = BROKERS.get(number)?;
-    let plan = broker.broker.commit(group.filter(|group| !group.is_empty()).unwrap_or(DEFAULT_GROUP))?;
-    let ids: Vec<_> = CLIENTS
-        .all()
-        .into_iter()
-        .filter(|(_, client)| Arc::ptr_eq(&client.broker, &broker))
-        .flat_map(|(_, client)| plan.response(&client.handle).arrays)
-        .map(|(_, id)| id)
-        .collect();
-    let arrays: Vec<_> = {
-        let known = broker.arrays.lock();
-        let found = ids.iter().filter_map(|id| known.get(id));
-        found.filter_map(|(number, array)| Some((*number, array.upgrade()?))).collect()
-    };
+pub(crate) fn planned(number: u64, group: Text<'_>) -> Result<Planned, Failure> {
+    let (group, broker) = (group_of(group)?, BROKERS.get(number)?);
+    let plan = broker.broker.commit(group)?;
+    let all = ARRAYS.all().into_iter().map(|(number, array)| (array.id, (number, array)));
+    let mut known: HashMap<_, _> = all.collect();
+    let clients = CLIENTS.all().into_iter().filter(|(_, client)| Arc::ptr_eq(&client.broker, &broker));
+    let ids = clients.flat_map(|(_, client)| plan.response(&client.handle).arrays);
+    let arrays = ids.filter_map(|(_, id)| known.remove(&id)).collect();
     Ok((broker, plan, arrays))
 }
 
@@ -286,8 +312,8 @@ pub(crate) fn in_use() -> Failure {
 }
 
 /// Where an array's host memory is, and how many bytes it has.
-pub(crate) fn data(number: u64) -> Result<(u64, u64), Failure> {
-    ARRAYS.get(number)?.with_host(|host| match (host.address(), host.backing()) {
+fn data(host: &mut HostArray<AnyDevice>) -> Result<(u64, u64), Failure> {
+    match (host.address(), host.backing()) {
         (Some(address), _) => Ok((address, host.len())),
         (None, HostBacking::File) => Err(Failure::new(
             Status::UNSUPPORTED,
@@ -298,21 +324,5 @@ pub(crate) fn data(number: u64) -> Result<(u64, u64), Failure> {
             Status::UNSUPPORTED,
             "the array's host memory has no address on this device: use vrampool_array_read and vrampool_array_write",
         )),
-    })
-}
-
-pub(crate) fn read(number: u64, offset: u64, bytes: &mut [u8]) -> Result<(), Failure> {
-    ARRAYS.get(number)?.with_host(|host| Ok(host.read_at(bytes, offset)?))
-}
-
-pub(crate) fn write(number: u64, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
-    ARRAYS.get(number)?.with_host(|host| Ok(host.write_at(bytes, offset)?))
-}
-
-pub(crate) fn free_array(number: u64) -> Result<(), Failure> {
-    let array = ARRAYS.remove(number)?;
-    if let Some(broker) = array.broker.upgrade() {
-        broker.arrays.lock().remove(&array.id);
     }
-    Ok(())
 }

@@ -1,11 +1,10 @@
 //! Runs of a broker's plan, chunk by chunk.
 
-use crate::boundary::Versioned;
-use crate::broker::{self, CArray, CBroker, in_use};
+use crate::boundary::{Out, Text, exports, versioned};
+use crate::broker::{self, CArray, CBroker, Planned, in_use};
 use crate::failure::{Failure, Status};
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::c_void;
-use std::mem::offset_of;
 use std::sync::Arc;
 use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::{BackendError, Memory};
@@ -42,48 +41,52 @@ pub type ChunkCallback = extern "C" fn(*mut c_void, *const Chunk) -> Status;
 /// Called after each chunk: completed chunks, completed runs, runs of the batch.
 pub type ProgressCallback = extern "C" fn(*mut c_void, u64, u64, u64);
 
-/// `vrampool_run_report`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct RunReport {
-    /// As in C: what of it the caller knows.
-    pub struct_size: usize,
-    /// Chunks.
-    pub chunks: u64,
-    /// Runs of the batch.
-    pub runs: u64,
-    /// Runs of a chunk at the end.
-    pub chunk_runs: u64,
-    /// Streams that ran chunks.
-    pub streams: u64,
-    /// How often chunks became finer.
-    pub shrinks: u64,
-    /// Bytes copied to and from the device.
-    pub copied_bytes: u64,
-    /// Duration, ns.
-    pub nanoseconds: u64,
+versioned! {
+    /// `vrampool_run_report`.
+    RunReport until nanoseconds {
+        /// Chunks.
+        chunks
+        /// Runs of the batch.
+        runs
+        /// Runs of a chunk at the end.
+        chunk_runs
+        /// Streams that ran chunks.
+        streams
+        /// How often chunks became finer.
+        shrinks
+        /// Bytes copied to and from the device.
+        copied_bytes
+        /// Duration, ns.
+        nanoseconds
+    }
 }
 
-impl Versioned for RunReport {
-    const LEAST: usize = offset_of!(Self, nanoseconds) + size_of::<u64>();
-}
-
-impl Versioned for broker::BrokerPlan {
-    const LEAST: usize = offset_of!(Self, streams) + size_of::<u64>();
+exports! {
+    fn vrampool_broker_run(
+        broker: u64,
+        group: Text<'_>,
+        on_chunk: Option<ChunkCallback>,
+        on_progress: Option<ProgressCallback>,
+        user: *mut c_void,
+        report: Out<'_, RunReport>,
+    ) {
+        let on_chunk = on_chunk.ok_or_else(|| Failure::invalid("on_chunk", "it is null"))?;
+        let callbacks = Callbacks { on_chunk, on_progress, user: user as usize };
+        report.answer_if_wanted("report", || run(broker::planned(broker, group)?, callbacks))
+    }
 }
 
 /// What a run calls.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Callbacks {
-    pub(crate) on_chunk: ChunkCallback,
-    pub(crate) on_progress: Option<ProgressCallback>,
+struct Callbacks {
+    on_chunk: ChunkCallback,
+    on_progress: Option<ProgressCallback>,
     /// Theirs, as a number: nothing here looks behind it.
-    pub(crate) user: usize,
+    user: usize,
 }
 
 /// Runs the last plan of a group.
-pub(crate) fn run(number: u64, group: Option<&str>, callbacks: Callbacks) -> Result<RunReport, Failure> {
-    let (broker, plan, arrays) = broker::planned(number, group)?;
+fn run((broker, plan, arrays): Planned, callbacks: Callbacks) -> Result<RunReport, Failure> {
     let mut held = Vec::with_capacity(arrays.len());
     for (_, array) in &arrays {
         held.push((array, array.host.try_lock().ok_or_else(in_use)?));

@@ -1,12 +1,11 @@
 //! Statistics of a pool, all its tags together.
 
-use crate::boundary::Versioned;
+use crate::boundary::versioned;
 use crate::options::UNLIMITED;
 use crate::pool::CPool;
 use crate::private::Unordered;
 use crate::tags::Tagged;
 use serde_json::{Value, json};
-use std::mem::offset_of;
 use std::sync::Arc;
 use vrampool::PoolStats;
 use vrampool::figures::{Figure, FigureKind, FigureValue, Group};
@@ -14,13 +13,10 @@ use vrampool_sleep::SleepArena;
 
 macro_rules! stats {
     ($($field:ident)+) => {
-        /// `vrampool_stats`; its fields are the header's.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        #[repr(C)]
-        #[allow(missing_docs, reason = "the header has them")]
-        pub struct Stats {
-            pub struct_size: usize,
-            $(pub $field: u64,)+
+        versioned! {
+            /// `vrampool_stats`; its fields are the header's.
+            #[allow(missing_docs, reason = "the header has them")]
+            Stats until backup_bytes { $($field)+ }
         }
 
         impl Stats {
@@ -63,10 +59,6 @@ pub const OWN: [(&str, &str); 3] = [
     ("asleep_bytes", "Bytes of live blocks that are asleep."),
     ("backup_bytes", "Bytes of host memory that keep contents of sleeping blocks."),
 ];
-
-impl Versioned for Stats {
-    const LEAST: usize = offset_of!(Self, backup_bytes) + size_of::<u64>();
-}
 
 /// The figures of statistics that are numbers.
 pub fn numbers(stats: &PoolStats) -> impl Iterator<Item = (&'static Figure, u64)> + use<> {

@@ -4,7 +4,6 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-#[allow(unsafe_code, reason = "exported names are unsafe attributes; nothing else of it is unsafe")]
 mod abi;
 mod blocks;
 #[allow(unsafe_code, reason = "where pointers of C's become references and back; every block is argued")]
@@ -45,5 +44,14 @@ mod traces;
 mod uses;
 
 pub use abi::*;
+pub use broker::*;
+pub use broker_run::*;
 pub use failure::Status;
+pub use figures::Stats;
+pub use logging::*;
 pub use options::keys;
+pub use segment_contents::*;
+pub use segments::*;
+pub use sleep::{CopyCallback, SleepReport};
+pub use torch::*;
+pub use traces::*;

@@ -5,6 +5,7 @@
 //! nothing: what the callback waits for may wait for vrampool. Lines wait for it in a queue of bounded
 //! length; those that find it full are counted, and the count is logged.
 
+use crate::boundary::{exports, guard_anywhere};
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::fork::OfProcess;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -62,9 +63,19 @@ struct Lines {
 
 static LINES: OfProcess<Lines> = OfProcess::new();
 
+exports! {
+    extern "C" fn vrampool_set_log_callback(
+        callback: Option<LogCallback>,
+        level: c_int,
+        user: *mut c_void,
+    ) -> Status {
+        guard_anywhere(|| set(callback, level, user))
+    }
+}
+
 /// Sets or unsets the callback for all lines up to `level`. Returns when the previous one is no longer called; it is
 /// called with all lines before first.
-pub(crate) fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void) -> Result<(), Failure> {
+fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void) -> Result<(), Failure> {
     let filter = match level {
         0 => LevelFilter::Off,
         1 => LevelFilter::Error,

@@ -1,54 +1,77 @@
 //! Contents of segments in host memory.
 
+use crate::boundary::{Numbers, Out, exports};
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::segment::{Segment, State};
 use crate::segment_place::Place;
 use crate::segments::{get, numbered, release_deferred};
-use crate::sleep::OnProgress;
+use crate::sleep::{CopyCallback, OnProgress, progress_to};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool::any::AnyMemory;
 use vrampool_sleep::{HostCopy, SleepProgress, restore_contents, save_contents};
 
-/// Copies the contents of mapped segments to the host, after all work of their devices. All of them or none.
-pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), Failure> {
-    check_no_callback()?;
-    let segments = numbered(numbers);
-    segments.iter().try_for_each(|segment| segment.check_not_captured())?;
-    // What was saved before stays if nothing is copied.
-    let saved = lock(&segments, |_, _| true).and_then(|mut locked| {
-        let saved = on_each_device(&mut locked, on_progress, save_on);
-        drop(locked);
-        saved.inspect_err(|_| forget_all(&segments, true))
-    });
-    release_deferred();
-    saved
+exports! {
+    fn vrampool_segments_save(
+        handles: Numbers<'_>,
+        count: usize,
+        on_progress: Option<CopyCallback>,
+        user: *mut c_void,
+    ) {
+        let segments = of_call(handles, count)?;
+        segments.iter().try_for_each(|segment| segment.check_not_captured())?;
+        // What was saved before stays if nothing is copied.
+        let saved = lock(&segments, |_, _| true).and_then(|mut locked| {
+            let saved = on_each_device(&mut locked, &progress_to(on_progress, user), save_on);
+            drop(locked);
+            saved.inspect_err(|_| forget(&segments, true))
+        });
+        release_deferred();
+        saved
+    }
+
+    fn vrampool_segments_restore(
+        handles: Numbers<'_>,
+        count: usize,
+        on_progress: Option<CopyCallback>,
+        user: *mut c_void,
+    ) {
+        // What was saved stays until it is forgotten, and is copied once after each unmapping.
+        let waits = |segment: &Segment, state: &State| state.is_saved && segment.is_asleep.load(Ordering::Relaxed);
+        let segments = of_call(handles, count)?;
+        let restored = lock(&segments, waits)
+            .and_then(|mut locked| on_each_device(&mut locked, &progress_to(on_progress, user), restore_on));
+        release_deferred();
+        restored
+    }
+
+    fn vrampool_segments_forget(handles: Numbers<'_>, count: usize, keep_memory: c_int) {
+        forget(&of_call(handles, count)?, keep_memory != 0);
+        Ok(())
+    }
+
+    fn vrampool_segment_saved(handle: u64, address: Out<'_, *mut c_void>, bytes: Out<'_, u64>) {
+        address.check("address")?;
+        let (start, length) = saved(handle)?.unwrap_or_default();
+        address.set(ptr::with_exposed_provenance_mut(start as usize));
+        bytes.set(length);
+        Ok(())
+    }
 }
 
-/// Copies what was saved of segments back to them, once after each unmapping. What was saved stays until it is
-/// forgotten.
-pub(crate) fn restore(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), Failure> {
+/// The segments that a call is for.
+fn of_call(handles: Numbers<'_>, count: usize) -> Result<Vec<Arc<Segment>>, Failure> {
+    let handles = handles.read(count, "handles")?;
     check_no_callback()?;
-    let waits =
-        |segment: &Segment, state: &State| state.is_saved && segment.is_asleep.load(Ordering::Relaxed);
-    let segments = numbered(numbers);
-    let restored =
-        lock(&segments, waits).and_then(|mut locked| on_each_device(&mut locked, on_progress, restore_on));
-    release_deferred();
-    restored
+    Ok(numbered(handles))
 }
 
 /// Forgets what was saved of segments. Their host memory stays for the next time, or is released.
-pub(crate) fn forget(numbers: &[u64], keeps_memory: bool) -> Result<(), Failure> {
-    check_no_callback()?;
-    forget_all(&numbered(numbers), keeps_memory);
-    Ok(())
-}
-
-fn forget_all(segments: &[Arc<Segment>], keeps_memory: bool) {
+fn forget(segments: &[Arc<Segment>], keeps_memory: bool) {
     for segment in segments {
         let released = segment.change(&mut segment.lock(), |state| {
             state.is_saved = false;
@@ -61,7 +84,7 @@ fn forget_all(segments: &[Arc<Segment>], keeps_memory: bool) {
 }
 
 /// Address and length of the saved contents of a segment, if there are any.
-pub(crate) fn saved(number: u64) -> Result<Option<(u64, u64)>, Failure> {
+fn saved(number: u64) -> Result<Option<(u64, u64)>, Failure> {
     check_no_callback()?;
     let Some(segment) = get(number) else { return Ok(None) };
     let mut state = segment.lock();

@@ -1,11 +1,14 @@
 //! Memory whose physical side a caller releases and restores, at one address, as vLLM's allocator does.
 
+use crate::boundary::{Out, Text, exports, guarded};
 use crate::failure::{Failure, Status, check_no_callback};
+use crate::last_error;
 use crate::segment::Segment;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::mem;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool::any::AnyStream;
@@ -37,16 +40,64 @@ struct Freed {
     user: Option<AnyStream>,
 }
 
-pub(crate) fn set_callbacks(
-    on_malloc: Option<SegmentCallback>,
-    on_free: Option<SegmentCallback>,
-    user: *mut c_void,
-) {
-    *CALLBACKS.lock() = Callbacks { on_malloc, on_free, user: user as usize };
+exports! {
+    fn vrampool_segment_callbacks(
+        on_malloc: Option<SegmentCallback>,
+        on_free: Option<SegmentCallback>,
+        user: *mut c_void,
+    ) {
+        *CALLBACKS.lock() = Callbacks { on_malloc, on_free, user: user as usize };
+        Ok(())
+    }
+
+    extern "C" fn vrampool_segment_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
+        if size == 0 {
+            return ptr::null_mut();
+        }
+        let allocated = guarded(|| allocate(size as u64, device, stream as usize));
+        last_error::or_null(allocated.map(|address| address as *mut c_void))
+    }
+
+    extern "C" fn vrampool_segment_free(address: *mut c_void, _size: usize, _device: c_int, stream: *mut c_void) {
+        if !address.is_null()
+            && let Err(failure) = guarded(|| free(address as u64, stream as usize))
+        {
+            let _ = last_error::keep(&failure);
+            log::error!("segment {address:?}: {}", failure.text);
+        }
+    }
+
+    fn vrampool_segment_unmap_and_release(device: c_int, bytes: u64, address: u64, handle: u64) {
+        let segment = named(device, bytes, address, handle)?;
+        segment.check_not_captured()?;
+        if !segment.unmap()? {
+            let text = format!("the segment at {address:#x} is unmapped already; nothing was done");
+            return Err(Failure::new(Status::ASLEEP, text));
+        }
+        Ok(())
+    }
+
+    fn vrampool_segment_create_and_map(device: c_int, bytes: u64, address: u64, handle: u64) {
+        named(device, bytes, address, handle)?.map()
+    }
+
+    fn vrampool_segment_tag(handle: u64, tag: Text<'_>) {
+        let tag = tag.required("tag")?;
+        check_no_callback()?;
+        let unknown = || Failure::invalid("handle", &format!("{handle} is not the number of a segment"));
+        get(handle).ok_or_else(unknown)?.set_tag(tag);
+        Ok(())
+    }
+
+    fn vrampool_segment_is_asleep(handle: u64, is_asleep: Out<'_, c_int>) {
+        // -1 without such a segment.
+        let of = |segment: Arc<Segment>| c_int::from(segment.is_asleep.load(Ordering::Relaxed));
+        is_asleep.answer("is_asleep", || Ok(get(handle).map_or(-1, of)))
+    }
 }
 
 /// Reserves addresses, calls `on_malloc`, and maps memory. A failure after the call is followed by `on_free`.
-pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, Failure> {
+fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, Failure> {
     release_deferred();
     let segment = Arc::new(Segment::reserve(size, device, stream)?);
     SEGMENTS.lock().insert(segment.number, Arc::clone(&segment));
@@ -66,7 +117,7 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
 
 /// Frees a segment after the work that uses it, which a capture defers. `stream` may use it too. A callback that
 /// fails is reported, and keeps nothing.
-pub(crate) fn free(address: u64, stream: usize) -> Result<(), Failure> {
+fn free(address: u64, stream: usize) -> Result<(), Failure> {
     release_deferred();
     let segment = find(address)?;
     // Relaxed: only one call has to win. The callback finds the segment.
@@ -118,14 +169,8 @@ fn call(segment: &Segment, callback: Option<SegmentCallback>, user: usize, of: &
     Err(Failure::new(status, text))
 }
 
-/// Releases the physical memory of a segment, or restores it.
-pub(crate) fn change(
-    device: c_int,
-    bytes: u64,
-    address: u64,
-    number: u64,
-    maps: bool,
-) -> Result<(), Failure> {
+/// The segment whose memory a caller releases or restores.
+fn named(device: c_int, bytes: u64, address: u64, number: u64) -> Result<Arc<Segment>, Failure> {
     check_no_callback()?;
     release_deferred();
     // Without a look at all segments, unless the number is another one's.
@@ -138,28 +183,7 @@ pub(crate) fn change(
         );
         return Err(Failure::new(Status::MISMATCH, text));
     }
-    if maps {
-        return segment.map();
-    }
-    segment.check_not_captured()?;
-    if !segment.unmap()? {
-        let text = format!("the segment at {address:#x} is unmapped already; nothing was done");
-        return Err(Failure::new(Status::ASLEEP, text));
-    }
-    Ok(())
-}
-
-/// Sets the tag of a segment, which its figures are by.
-pub(crate) fn set_tag(number: u64, tag: &str) -> Result<(), Failure> {
-    check_no_callback()?;
-    let unknown = || Failure::invalid("handle", &format!("{number} is not the number of a segment"));
-    get(number).ok_or_else(unknown)?.set_tag(tag);
-    Ok(())
-}
-
-/// Whether a segment is asleep; `None` if it does not exist.
-pub(crate) fn is_asleep(number: u64) -> Option<bool> {
-    get(number).map(|segment| segment.is_asleep.load(Ordering::Relaxed))
+    Ok(segment)
 }
 
 pub(crate) fn get(number: u64) -> Option<Arc<Segment>> {

@@ -1,11 +1,10 @@
 //! Sleep and wake, over several tags: all of them or none.
 
-use crate::boundary::Versioned;
+use crate::boundary::versioned;
 use crate::failure::{Failure, check_no_callback};
 use crate::pool::{CPool, not_virtual};
 use crate::tags::Tagged;
 use std::ffi::c_void;
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool_sleep::{Offload, SleepProgress, SleepReport as Done, Wake, check_tags, sleep_all, wake_all};
@@ -25,22 +24,10 @@ pub(crate) fn progress_to(callback: Option<CopyCallback>, user: *mut c_void) -> 
     }
 }
 
-/// `vrampool_sleep_report`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SleepReport {
-    /// As in C: what of it the caller knows.
-    pub struct_size: usize,
-    /// As in the header.
-    pub physical_bytes: u64,
-    /// As in the header.
-    pub copied_bytes: u64,
-    /// As in the header.
-    pub discarded_bytes: u64,
-    /// As in the header.
-    pub no_op: u64,
-    /// As in the header.
-    pub nanoseconds: u64,
+versioned! {
+    /// `vrampool_sleep_report`; its fields are the header's.
+    #[allow(missing_docs, reason = "the header has them")]
+    SleepReport until no_op { physical_bytes copied_bytes discarded_bytes no_op nanoseconds }
 }
 
 impl From<Done> for SleepReport {
@@ -54,10 +41,6 @@ impl From<Done> for SleepReport {
             nanoseconds: u64::try_from(done.elapsed.as_nanos()).unwrap_or(u64::MAX),
         }
     }
-}
-
-impl Versioned for SleepReport {
-    const LEAST: usize = offset_of!(Self, no_op) + size_of::<u64>();
 }
 
 impl CPool {

@@ -1,6 +1,6 @@
 //! Errors, versions and devices.
 
-use crate::boundary::{self, Out, guard};
+use crate::boundary::{self, Out, exports};
 use crate::failure::Status;
 use crate::last_error;
 pub use crate::last_error::copied as last_error_text;
@@ -8,53 +8,37 @@ use serde_json::json;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_last_error() -> *const c_char {
-    last_error::text()
-}
+exports! {
+    extern "C" fn vrampool_last_error() -> *const c_char {
+        last_error::text()
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_last_error_code() -> Status {
-    last_error::status()
-}
+    extern "C" fn vrampool_last_error_code() -> Status {
+        last_error::status()
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_clear_error() {
-    last_error::clear();
-}
+    extern "C" fn vrampool_clear_error() {
+        last_error::clear();
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_status_name(status: Status) -> *const c_char {
-    status.c_name().as_ptr()
-}
+    extern "C" fn vrampool_status_name(status: Status) -> *const c_char {
+        status.c_name().as_ptr()
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_version() -> *const c_char {
-    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
-    CStr::from_bytes_until_nul(VERSION.as_bytes()).map_or(ptr::null(), CStr::as_ptr)
-}
+    extern "C" fn vrampool_version() -> *const c_char {
+        const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+        CStr::from_bytes_until_nul(VERSION.as_bytes()).map_or(ptr::null(), CStr::as_ptr)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_abi_version() -> u32 {
-    1
-}
+    extern "C" fn vrampool_abi_version() -> u32 {
+        1
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_string_free(text: *mut c_char) -> Status {
-    guard(|| boundary::take_back(text))
-}
+    fn vrampool_string_free(text: *mut c_char) {
+        boundary::take_back(text)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
-    guard(|| {
+    fn vrampool_devices(json: Out<'_, *mut c_char>) {
         json.answer("json", || {
             let devices = vrampool::any::devices();
             let there = devices.there.iter().map(|device| {
@@ -70,5 +54,5 @@ pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
                 json!({ "devices": there.collect::<Vec<_>>(), "absent": absent.collect::<Vec<_>>() });
             Ok(boundary::give_text(listed.to_string()))
         })
-    })
+    }
 }

@@ -1,6 +1,6 @@
 //! Figures, caps and metrics.
 
-use crate::boundary::{self, Out, Text, guard, guard_anywhere};
+use crate::boundary::{self, Out, Text, exports, guard_anywhere};
 use crate::failure::{Failure, Status};
 use crate::figures::Stats;
 use crate::{broker, metrics, registry, segment_place};
@@ -8,40 +8,26 @@ use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 use vrampool::Backend;
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_get_stats(pool: u64, stats: Out<'_, Stats>) -> Status {
-    guard(|| stats.answer_known("stats", || registry::with(pool, |pool| Ok(pool.stats()))))
-}
+exports! {
+    fn vrampool_get_stats(pool: u64, stats: Out<'_, Stats>) {
+        stats.answer_known("stats", || registry::with(pool, |pool| Ok(pool.stats())))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_get_stats_json(pool: u64, json: Out<'_, *mut c_char>) -> Status {
-    guard(|| json.answer("json", || Ok(boundary::give_text(registry::get(pool)?.stats_json().to_string()))))
-}
+    fn vrampool_get_stats_json(pool: u64, json: Out<'_, *mut c_char>) {
+        json.answer("json", || Ok(boundary::give_text(registry::get(pool)?.stats_json().to_string())))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_reset_peaks(pool: u64) -> Status {
-    guard(|| {
+    fn vrampool_reset_peaks(pool: u64) {
         registry::get(pool)?.tags().iter().for_each(|tagged| tagged.pool.reset_peaks());
         Ok(())
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_trim(pool: u64, cached_bytes: u64, released: Out<'_, u64>) -> Status {
-    guard(|| {
+    fn vrampool_trim(pool: u64, cached_bytes: u64, released: Out<'_, u64>) {
         released.set(registry::get(pool)?.trim(cached_bytes));
         Ok(())
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_decay(pool: u64, released: Out<'_, u64>) -> Status {
-    guard(|| {
+    fn vrampool_decay(pool: u64, released: Out<'_, u64>) {
         let pool = registry::get(pool)?;
         let awake = pool.tags().into_iter().filter(|tagged| !tagged.is_asleep());
         let (mut decayed, mut failed) = (0, None);
@@ -60,40 +46,24 @@ pub extern "C" fn vrampool_decay(pool: u64, released: Out<'_, u64>) -> Status {
             None => released.set(decayed),
         }
         Ok(())
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_get_limit(pool: u64, bytes: Out<'_, u64>) -> Status {
-    guard(|| bytes.answer("bytes", || registry::with(pool, |pool| Ok(pool.limit()))))
-}
+    fn vrampool_get_limit(pool: u64, bytes: Out<'_, u64>) {
+        bytes.answer("bytes", || registry::with(pool, |pool| Ok(pool.limit())))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_set_limit(pool: u64, bytes: u64) -> Status {
-    guard(|| registry::get(pool)?.set_limit(bytes))
-}
+    fn vrampool_set_limit(pool: u64, bytes: u64) {
+        registry::get(pool)?.set_limit(bytes)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_memory_info(
-    pool: u64,
-    free_bytes: Out<'_, u64>,
-    total_bytes: Out<'_, u64>,
-) -> Status {
-    guard(|| {
+    fn vrampool_memory_info(pool: u64, free_bytes: Out<'_, u64>, total_bytes: Out<'_, u64>) {
         let info = registry::get(pool)?.home.device.memory_info()?;
         free_bytes.set(info.free_bytes);
         total_bytes.set(info.total_bytes);
         Ok(())
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>) -> Status {
-    guard(|| {
+    fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>) {
         name.answer("name", || {
             let home = registry::home_of(pool)?;
             let known = [c"host", c"cuda", c"opencl", c"wgpu"];
@@ -101,31 +71,30 @@ pub extern "C" fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>)
             let known = known.into_iter().find(|name| name.to_bytes() == backend);
             Ok(known.unwrap_or(c"unknown").as_ptr())
         })
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_pool_device(pool: u64, number: Out<'_, c_int>) -> Status {
-    guard(|| number.answer("number", || Ok(registry::home_of(pool)?.number())))
-}
+    fn vrampool_pool_device(pool: u64, number: Out<'_, c_int>) {
+        number.answer("number", || Ok(registry::home_of(pool)?.number()))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> Status {
-    guard(|| json.answer("json", || Ok(boundary::give_text(registry::get(pool)?.snapshot().to_string()))))
-}
+    fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) {
+        json.answer("json", || Ok(boundary::give_text(registry::get(pool)?.snapshot().to_string())))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
-    guard(|| start_metrics(address).map(drop))
-}
+    fn vrampool_start_metrics(address: Text<'_>) {
+        start_metrics(address).map(drop)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) -> Status {
-    guard(|| served_at.answer("served_at", || Ok(boundary::give_text(start_metrics(address)?.to_string()))))
+    fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) {
+        served_at.answer("served_at", || Ok(boundary::give_text(start_metrics(address)?.to_string())))
+    }
+
+    extern "C" fn vrampool_stop_metrics() -> Status {
+        guard_anywhere(|| {
+            metrics::stop();
+            Ok(())
+        })
+    }
 }
 
 fn start_metrics(address: Text<'_>) -> Result<SocketAddr, Failure> {
@@ -137,14 +106,5 @@ fn start_metrics(address: Text<'_>) -> Result<SocketAddr, Failure> {
             served.add(&broker);
             served.add(&broker.pool());
         }
-    })
-}
-
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_stop_metrics() -> Status {
-    guard_anywhere(|| {
-        metrics::stop();
-        Ok(())
     })
 }

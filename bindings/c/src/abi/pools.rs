@@ -1,7 +1,7 @@
 //! Pools and their blocks.
 
 use crate::blocks::{self, Held};
-use crate::boundary::{Given, Out, Place, Text, Versioned, guard, guarded};
+use crate::boundary::{Given, Out, Place, Text, Versioned, exports, guarded};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use vrampool::{Buffer, internal};
 
 /// `vrampool_block`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Block {
     /// As in C: what of it the caller knows.
@@ -27,95 +27,52 @@ pub struct Block {
     /// Its pool.
     pub pool: u64,
     /// The stream it was allocated for.
-    pub stream: *mut c_void,
-}
-
-impl Default for Block {
-    fn default() -> Self {
-        Self {
-            struct_size: size_of::<Self>(),
-            address: 0,
-            requested: 0,
-            bytes: 0,
-            pool: 0,
-            stream: ptr::null_mut(),
-        }
-    }
+    pub stream: usize,
 }
 
 impl Versioned for Block {
-    const LEAST: usize = offset_of!(Self, stream) + size_of::<*mut c_void>();
+    const LEAST: usize = offset_of!(Self, stream) + size_of::<usize>();
 }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_create(options: Text<'_>, pool: Out<'_, u64>) -> Status {
-    guard(|| {
+exports! {
+    fn vrampool_create(options: Text<'_>, pool: Out<'_, u64>) {
         pool.answer("pool", || {
             let options = Options::parse(options.optional("options")?.unwrap_or_default())?;
             registry::add(|handle| CPool::new(handle, options))
         })
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_destroy(pool: u64) -> Status {
-    guard(|| registry::remove(pool))
-}
+    fn vrampool_destroy(pool: u64) {
+        registry::remove(pool)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_allocate(
-    pool: u64,
-    bytes: u64,
-    stream: *mut c_void,
-    address: Out<'_, *mut c_void>,
-) -> Status {
-    guard(|| {
+    fn vrampool_allocate(pool: u64, bytes: u64, stream: *mut c_void, address: Out<'_, *mut c_void>) {
         address.answer("address", || Ok(registry::allocate(pool, bytes, stream as usize)? as *mut c_void))
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_allocate_tagged(
-    pool: u64,
-    tag: Text<'_>,
-    bytes: u64,
-    stream: *mut c_void,
-    address: Out<'_, *mut c_void>,
-) -> Status {
-    guard(|| {
+    fn vrampool_allocate_tagged(
+        pool: u64,
+        tag: Text<'_>,
+        bytes: u64,
+        stream: *mut c_void,
+        address: Out<'_, *mut c_void>,
+    ) {
         address.answer("address", || {
             let tag = tag.required("tag")?;
             let place = registry::with(pool, |pool| pool.allocate_tagged(tag, bytes, stream as usize))?;
             Ok(place as *mut c_void)
         })
-    })
-}
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_free(pool: u64, address: *mut c_void, stream: *mut c_void) -> Status {
-    guard(|| free(address as u64, stream as usize, Expected { pool, bytes: None }))
-}
+    fn vrampool_free(pool: u64, address: *mut c_void, stream: *mut c_void) {
+        free(address as u64, stream as usize, Expected { pool, bytes: None })
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_free_sized(
-    pool: u64,
-    address: *mut c_void,
-    bytes: u64,
-    stream: *mut c_void,
-) -> Status {
-    guard(|| free(address as u64, stream as usize, Expected { pool, bytes: Some(bytes) }))
-}
+    fn vrampool_free_sized(pool: u64, address: *mut c_void, bytes: u64, stream: *mut c_void) {
+        free(address as u64, stream as usize, Expected { pool, bytes: Some(bytes) })
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_void>) -> Status {
-    guard(|| {
+    fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_void>) {
         let place = address.get().ok_or_else(|| Failure::invalid("address", "it is null"))?;
         free_at(place, |address| match stream.get() {
             Some(&stream) => free(address, stream as usize, Expected { pool: 0, bytes: None }),
@@ -127,22 +84,41 @@ pub extern "C" fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_
                 None => blocks::remove(address, |_| Ok(())).map(Held::free),
             },
         })
-    })
-}
-
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_drop_at(address: Place<'_>) {
-    let Some(place) = address.get() else { return };
-    // Relaxed: an address was stored before, by this thread or by one that handed the place over.
-    if place.load(Ordering::Relaxed).is_null() {
-        return;
     }
-    let freed = guarded(|| free_at(place, |address| blocks::remove(address, |_| Ok(())).map(Held::free)));
-    if let Err(failure) = freed
-        && failure.status != Status::FORKED
-    {
-        log::error!("a block is not freed, and stays live: {}", failure.text);
+
+    extern "C" fn vrampool_drop_at(address: Place<'_>) {
+        let Some(place) = address.get() else { return };
+        // Relaxed: an address was stored before, by this thread or by one that handed the place over.
+        if place.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let freed = guarded(|| free_at(place, |address| blocks::remove(address, |_| Ok(())).map(Held::free)));
+        if let Err(failure) = freed
+            && failure.status != Status::FORKED
+        {
+            log::error!("a block is not freed, and stays live: {}", failure.text);
+        }
+    }
+
+    fn vrampool_record_stream(address: *mut c_void, stream: *mut c_void) {
+        uses::used_on(address as u64, stream as usize, |_| Ok(()))
+    }
+
+    fn vrampool_block_at(address: *const c_void, block: Out<'_, Block>) {
+        block.answer_known("block", || {
+            let found = blocks::look(address as u64, |held| {
+                let bytes = held.memory.buffer().map(Buffer::capacity)?;
+                Some(Block {
+                    struct_size: 0,
+                    address: address as u64,
+                    requested: held.memory.requested(),
+                    bytes,
+                    pool: held.pool,
+                    stream: held.stream,
+                })
+            })?;
+            found.ok_or_else(|| Failure::new(Status::BUSY, "another call uses the block"))
+        })
     }
 }
 
@@ -211,31 +187,4 @@ fn free_elsewhere(address: u64, stream: usize, expected: Expected) -> Result<(),
     uses::used_on(address, stream, |held| expected.check(held))?;
     blocks::remove(address, |held| expected.check(held))?.free();
     Ok(())
-}
-
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_record_stream(address: *mut c_void, stream: *mut c_void) -> Status {
-    guard(|| uses::used_on(address as u64, stream as usize, |_| Ok(())))
-}
-
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block>) -> Status {
-    guard(|| {
-        block.answer_known("block", || {
-            let found = blocks::look(address as u64, |held| {
-                let bytes = held.memory.buffer().map(Buffer::capacity)?;
-                Some(Block {
-                    struct_size: 0,
-                    address: address as u64,
-                    requested: held.memory.requested(),
-                    bytes,
-                    pool: held.pool,
-                    stream: held.stream as *mut c_void,
-                })
-            })?;
-            found.ok_or_else(|| Failure::new(Status::BUSY, "another call uses the block"))
-        })
-    })
 }

@@ -1,34 +1,25 @@
 //! Streams.
 
-use crate::boundary::{Out, guard};
-use crate::failure::Status;
+use crate::boundary::{Out, exports};
 use crate::registry;
 use std::ffi::c_void;
 use vrampool::Backend;
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_stream_create(pool: u64, stream: Out<'_, *mut c_void>) -> Status {
-    guard(|| stream.answer("stream", || Ok(registry::get(pool)?.home.create()? as *mut c_void)))
-}
+exports! {
+    fn vrampool_stream_create(pool: u64, stream: Out<'_, *mut c_void>) {
+        stream.answer("stream", || Ok(registry::get(pool)?.home.create()? as *mut c_void))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_stream_destroy(pool: u64, stream: *mut c_void) -> Status {
-    guard(|| registry::home_of(pool)?.destroy(stream as usize))
-}
+    fn vrampool_stream_destroy(pool: u64, stream: *mut c_void) {
+        registry::home_of(pool)?.destroy(stream as usize)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_stream_retire(pool: u64, stream: *mut c_void) -> Status {
-    guard(|| registry::home_of(pool)?.retire(stream as usize))
-}
+    fn vrampool_stream_retire(pool: u64, stream: *mut c_void) {
+        registry::home_of(pool)?.retire(stream as usize)
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn vrampool_stream_synchronize(pool: u64, stream: *mut c_void) -> Status {
-    guard(|| {
+    fn vrampool_stream_synchronize(pool: u64, stream: *mut c_void) {
         let home = registry::home_of(pool)?;
         Ok(home.device.synchronize(&home.find(stream as usize)?)?)
-    })
+    }
 }

@@ -8,21 +8,25 @@ pub(crate) mod filter;
 #[allow(unsafe_code, reason = "a C++ exception is made and thrown; every block is argued")]
 mod throw;
 
+pub use crate::snapshot::Span;
 pub use filter::CppFunction;
-pub(crate) use throw::find as thrower;
 
 use crate::blocks::{self, Held};
+use crate::boundary::{self, Numbers, Out, Text, exports, guarded};
+use crate::captured::{self, Route};
 use crate::checkpoint::Wanted;
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::options::Options;
 use crate::pool::CPool;
 use crate::private::Id;
-use crate::snapshot::{self, Span};
-use crate::{boundary, last_error, registry, uses};
+use crate::{last_error, registry, snapshot, uses};
+use filter::Filter;
 use parking_lot::Mutex;
-use std::ffi::{c_int, c_void};
+use serde_json::{Value, json};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use throw::find as thrower;
 use vrampool::{Backend, internal};
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
@@ -40,19 +44,236 @@ static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
 /// How often they were set.
 static CONFIGURATION: AtomicU64 = AtomicU64::new(0);
 
-pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
-    let options = Options::parse(text.unwrap_or_default())?;
-    let mut present = OPTIONS.lock();
-    if POOLS.iter().any(|pool| pool.load(Ordering::Acquire) != 0) {
-        return Err(Failure::new(
-            Status::BUSY,
-            "PyTorch has a pool already; configure before its first allocation",
-        ));
+/// `vrampool_mempool_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct MempoolId {
+    /// The first of PyTorch's two numbers.
+    pub first: u64,
+    /// The second.
+    pub second: u64,
+}
+
+impl From<MempoolId> for (u64, u64) {
+    fn from(id: MempoolId) -> Self {
+        (id.first, id.second)
     }
-    *present = Some(options);
-    // Relaxed, here and below: only distinctness matters.
-    CONFIGURATION.fetch_add(1, Ordering::Relaxed);
-    Ok(())
+}
+
+/// `vrampool_torch_visitor`.
+pub type Visitor = Option<extern "C-unwind" fn(user: *mut c_void, span: &Span)>;
+
+exports! {
+    fn vrampool_torch_configure(options: Text<'_>) {
+        let options = Options::parse(options.optional("options")?.unwrap_or_default())?;
+        let mut present = OPTIONS.lock();
+        if pools().next().is_some() {
+            let text = "PyTorch has a pool already; configure before its first allocation";
+            return Err(Failure::new(Status::BUSY, text));
+        }
+        *present = Some(options);
+        // Relaxed, here and below: only distinctness matters.
+        CONFIGURATION.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn vrampool_torch_pool(device: c_int, pool: Out<'_, u64>) {
+        pool.answer("pool", || with(device, |pool| Ok(pool.handle)))
+    }
+
+    fn vrampool_torch_pools(json: Out<'_, *mut c_char>) {
+        json.answer("json", || {
+            let pool = |(device, pool)| json!({ "device": device, "pool": pool });
+            Ok(boundary::give_text(pools().map(pool).collect::<Value>().to_string()))
+        })
+    }
+
+    fn vrampool_torch_shutdown() {
+        check_no_callback()?;
+        let mut options = OPTIONS.lock();
+        *options = None;
+        CONFIGURATION.fetch_add(1, Ordering::Relaxed);
+        let handles: Vec<_> = POOLS.iter().map(|pool| pool.swap(0, Ordering::AcqRel)).collect();
+        drop(options);
+        for handle in handles.into_iter().filter(|&handle| handle != 0) {
+            // The program may have destroyed it by its handle.
+            let _ = registry::remove(handle);
+        }
+        Ok(())
+    }
+
+    extern "C-unwind" fn vrampool_torch_alloc(
+        size: usize,
+        device: c_int,
+        stream: *mut c_void,
+    ) -> *mut c_void {
+        allocate(size, device, stream).unwrap_or_else(|failure| throw_or_null(&failure, size, device))
+    }
+
+    extern "C-unwind" fn vrampool_torch_alloc_or_null(
+        size: usize,
+        device: c_int,
+        stream: *mut c_void,
+    ) -> *mut c_void {
+        last_error::or_null(allocate(size, device, stream))
+    }
+
+    extern "C" fn vrampool_torch_free(address: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
+        if !address.is_null() {
+            reported(|| free(address as u64, size as u64, device, stream as usize));
+        }
+    }
+
+    extern "C" fn vrampool_torch_throws() -> c_int {
+        c_int::from(guarded(|| Ok(thrower().is_some())).unwrap_or(false))
+    }
+
+    extern "C" fn vrampool_torch_init(device_count: c_int) {
+        // A pool is made when it is needed, so that a process takes no memory of devices that it does not use.
+        log::debug!("PyTorch has {device_count} devices");
+    }
+
+    extern "C" fn vrampool_torch_reset() {
+        reported(|| {
+            for (_, pool) in pools() {
+                let trimmed = registry::with(pool, |pool| Ok(pool.trim(0)));
+                log::debug!("emptied: {trimmed:?}");
+            }
+            Ok(())
+        });
+    }
+
+    extern "C" fn vrampool_torch_memory_fraction(fraction: f64, device: c_int) {
+        reported(|| {
+            if !(0.0..=1.0).contains(&fraction) {
+                return Err(Failure::invalid("fraction", &format!("{fraction} is not between 0 and 1")));
+            }
+            with(device, |pool| {
+                let total = pool.home.device.memory_info()?.total_bytes;
+                pool.set_limit((total as f64 * fraction) as u64)
+            })
+        });
+    }
+
+    extern "C" fn vrampool_torch_base_alloc(address: *mut c_void, size: Out<'_, usize>) -> *mut c_void {
+        let around = guarded(|| Ok(blocks::around(address as u64))).ok().flatten();
+        let (start, bytes) = around.unwrap_or((address as u64, 0));
+        size.set(usize::try_from(bytes).unwrap_or(0));
+        start as *mut c_void
+    }
+
+    extern "C" fn vrampool_torch_record_stream(address: *mut c_void, stream: *mut c_void) {
+        if !address.is_null() {
+            reported(|| uses::record_stream(address as u64, stream as usize));
+        }
+    }
+
+    /// As the header says; unlike the others it is C++'s promise that `filter` is null or what the header says.
+    extern "C-unwind" fn vrampool_torch_begin_allocate_to_pool(
+        device: c_int,
+        id: MempoolId,
+        filter: CppFunction,
+    ) {
+        let filter = Filter::copy_of(filter);
+        reported(|| with(device, |pool| pool.begin_private(id.into(), filter)));
+    }
+
+    extern "C" fn vrampool_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
+        reported(|| on_private(device, id.into(), |pool, id| pool.captures.end(id, &pool.home)));
+    }
+
+    extern "C" fn vrampool_torch_release_pool(device: c_int, id: MempoolId) {
+        reported(|| on_private(device, id.into(), |pool, id| pool.captures.release(id, &pool.home)));
+    }
+
+    fn vrampool_torch_pool_create(device: c_int, id: MempoolId) {
+        with(device, |pool| pool.create_private(id.into()))
+    }
+
+    fn vrampool_torch_pool_uses(device: c_int, id: MempoolId, uses: Out<'_, u64>) {
+        uses.answer("uses", || with(device, |pool| Ok(pool.captures.uses(id.into()))))
+    }
+
+    fn vrampool_torch_pool_use_on_oom(device: c_int, id: MempoolId, is_used: c_int) {
+        on_private(device, id.into(), |pool, id| pool.captures.use_on_oom(id, is_used != 0))
+    }
+
+    fn vrampool_torch_pool_restore(
+        device: c_int,
+        id: MempoolId,
+        addresses: Numbers<'_>,
+        requested: Numbers<'_>,
+        streams: Numbers<'_>,
+        count: usize,
+    ) {
+        let addresses = addresses.read(count, "addresses")?;
+        let requested = requested.read(count, "requested")?;
+        let streams = streams.read(count, "streams")?;
+        let blocks = addresses.iter().zip(requested).zip(streams);
+        let wanted: Vec<_> = blocks
+            .map(|((&address, &requested), &stream)| Wanted { address, requested, stream: stream as usize })
+            .collect();
+        with(device, |pool| {
+            let private = pool.captures.private(id.into()).ok_or_else(|| no_private(id.into()))?;
+            pool.restore_private(&private, &wanted)
+        })
+    }
+
+    extern "C-unwind" fn vrampool_torch_visit(
+        device: c_int,
+        is_live_only: c_int,
+        visitor: Visitor,
+        user: *mut c_void,
+    ) -> Status {
+        match guarded(|| spans(device, is_live_only != 0)) {
+            Ok(spans) => {
+                // Out here: what C++ throws goes on to its caller.
+                spans.iter().for_each(|span| visitor.into_iter().for_each(|visitor| visitor(user, span)));
+                Status::OK
+            }
+            Err(failure) => last_error::keep(&failure),
+        }
+    }
+}
+
+#[inline(always)]
+fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Failure> {
+    if size == 0 {
+        return Ok(ptr::null_mut());
+    }
+    let address = match captured::are_any_routes() {
+        false => guarded(|| registry::allocate(pool(device)?, size as u64, stream as usize))?,
+        true => allocate_routed(size, device, stream)?,
+    };
+    Ok(address as *mut c_void)
+}
+
+/// Serves a request that may have to go to a private pool.
+#[cold]
+fn allocate_routed(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
+    let routes = guarded(|| with(device, |pool| Ok(pool.captures.routes())))?;
+    // Asked out here: what such a function of C++'s throws goes on to its caller.
+    let accepts = |route: &&Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
+    let route = routes.iter().find(accepts);
+    let (bytes, stream) = (size as u64, stream as usize);
+    let serve = |pool: &CPool| match route {
+        None => pool.allocate(bytes, stream),
+        Some(route) => pool.allocate_private(&route.private, bytes, stream),
+    };
+    guarded(|| with(device, serve))
+}
+
+/// Runs `act` for a caller that takes no status. A failure is logged, and kept as the last error.
+fn reported(act: impl FnOnce() -> Result<(), Failure>) {
+    if let Err(failure) = guarded(act) {
+        report(&failure);
+    }
+}
+
+#[cold]
+fn report(failure: &Failure) {
+    let _ = last_error::keep(failure);
+    log::error!("{}", failure.text);
 }
 
 /// A unique number for each configuration.
@@ -69,7 +290,7 @@ fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
 
 /// The handle of a device's pool.
 #[inline(always)]
-pub(crate) fn pool(device: c_int) -> Result<u64, Failure> {
+fn pool(device: c_int) -> Result<u64, Failure> {
     // Acquire: pairs with the release of the thread that made it.
     match place(device)?.load(Ordering::Acquire) {
         0 => make(device),
@@ -93,7 +314,7 @@ fn make(device: c_int) -> Result<u64, Failure> {
 }
 
 /// The devices that have a pool, and its handle.
-pub(crate) fn pools() -> impl Iterator<Item = (usize, u64)> {
+fn pools() -> impl Iterator<Item = (usize, u64)> {
     let handles = POOLS.iter().map(|pool| pool.load(Ordering::Acquire)).enumerate();
     handles.filter(|&(_, handle)| handle != 0)
 }
@@ -116,28 +337,14 @@ pub(crate) fn options_for(device: c_int) -> Result<Options, Failure> {
     Ok(options_of(OPTIONS.lock().as_ref(), device))
 }
 
-pub(crate) fn shutdown() -> Result<(), Failure> {
-    check_no_callback()?;
-    let mut options = OPTIONS.lock();
-    *options = None;
-    CONFIGURATION.fetch_add(1, Ordering::Relaxed);
-    let handles: Vec<_> = POOLS.iter().map(|pool| pool.swap(0, Ordering::AcqRel)).collect();
-    drop(options);
-    for handle in handles.into_iter().filter(|&handle| handle != 0) {
-        // The program may have destroyed it by its handle.
-        let _ = registry::remove(handle);
-    }
-    Ok(())
-}
-
 /// Does something with the pool of a device, made if there is none.
-pub(crate) fn with<T>(device: c_int, act: impl FnOnce(&CPool) -> Result<T, Failure>) -> Result<T, Failure> {
+fn with<T>(device: c_int, act: impl FnOnce(&CPool) -> Result<T, Failure>) -> Result<T, Failure> {
     registry::with(pool(device)?, act)
 }
 
 /// Frees the block in any case, and then returns an error if the arguments were wrong.
 #[inline(always)]
-pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
+fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
     let is_right = |held: &Held| is_right(held, bytes, device);
     match blocks::remove_plain(address, Some(stream), is_right) {
         Some(buffer) => {
@@ -174,7 +381,7 @@ fn free_elsewhere((address, bytes, device, stream): (u64, u64, c_int, usize)) ->
 /// Throws what PyTorch expects where it is there; else keeps why not, and answers null.
 #[cold]
 #[inline(never)]
-pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *mut c_void {
+fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *mut c_void {
     let is_out_of_memory = matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE);
     let mut reported = failure.clone();
     if is_out_of_memory {
@@ -186,31 +393,14 @@ pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *m
         );
     }
     let _ = last_error::keep(&reported);
-    match boundary::guarded(|| Ok(thrower())) {
+    match guarded(|| Ok(thrower())) {
         Ok(Some(thrower)) => thrower.throw(is_out_of_memory, &reported.text),
         _ => ptr::null_mut(),
     }
 }
 
-pub(crate) fn reset() {
-    for (_, pool) in pools() {
-        let trimmed = registry::with(pool, |pool| Ok(pool.trim(0)));
-        log::debug!("emptied: {trimmed:?}");
-    }
-}
-
-pub(crate) fn limit_to(fraction: f64, device: c_int) -> Result<(), Failure> {
-    if !(0.0..=1.0).contains(&fraction) {
-        return Err(Failure::invalid("fraction", &format!("{fraction} is not between 0 and 1")));
-    }
-    with(device, |pool| {
-        let total = pool.home.device.memory_info()?.total_bytes;
-        pool.set_limit((total as f64 * fraction) as u64)
-    })
-}
-
 /// Does something with a private pool of a device. An error if `act` returns that there is none.
-pub(crate) fn on_private(device: c_int, id: Id, act: impl FnOnce(&CPool, Id) -> bool) -> Result<(), Failure> {
+fn on_private(device: c_int, id: Id, act: impl FnOnce(&CPool, Id) -> bool) -> Result<(), Failure> {
     with(device, |pool| act(pool, id).then_some(()).ok_or_else(|| no_private(id)))
 }
 
@@ -218,16 +408,8 @@ fn no_private(id: Id) -> Failure {
     Failure::invalid("id", &format!("there is no private pool {id:?}, or no allocation to it was begun"))
 }
 
-/// Frees the live blocks of a private pool, and makes these live.
-pub(crate) fn restore(device: c_int, id: Id, wanted: &[Wanted]) -> Result<(), Failure> {
-    with(device, |pool| {
-        let private = pool.captures.private(id).ok_or_else(|| no_private(id))?;
-        pool.restore_private(&private, wanted)
-    })
-}
-
 /// The memory of a device's pool, if it has one: all spans of all segments, or the live blocks alone.
-pub(crate) fn spans(device: c_int, is_live_only: bool) -> Result<Vec<Span>, Failure> {
+fn spans(device: c_int, is_live_only: bool) -> Result<Vec<Span>, Failure> {
     match place(device)?.load(Ordering::Acquire) {
         0 => Ok(Vec::new()),
         handle if is_live_only => Ok(snapshot::live_spans(handle)),
