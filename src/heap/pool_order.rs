@@ -5,7 +5,7 @@ use crate::heap::arena::DeviceArena;
 use crate::heap::block::Block;
 use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine;
-use crate::heap::store::depot::{Accept, Depot, Keys};
+use crate::heap::store::depot::{Accept, Depot};
 use crate::source::Key;
 use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
@@ -103,14 +103,12 @@ impl<'a, B: Backend> PoolOrder<'a, B> {
     }
 
     /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
-    /// whether they are idle. Those that are busy get a marker. `keys` are those of blocks that may serve the
-    /// request; they are found if they are not known yet.
-    pub(crate) fn ask_users(&self, key: Key, stream: StreamId, keys: &mut Option<Keys>) {
+    /// whether they are idle. Those that are busy get a marker.
+    pub(crate) fn ask_users(&self, key: Key, stream: StreamId) {
         let is_due = self.with_markers(|markers, _| markers.note_request());
         let (users, tick) = magazine::inspect(self.0, |cache| {
             let mut depot = self.0.depot();
-            let keys = keys.get_or_insert_with(|| depot.keys_for(key));
-            (depot.unmarked_users::<B>(keys, cache, stream), depot.backend_state.ticks_mut().begin())
+            (depot.unmarked_users::<B>(key, cache, stream), depot.backend_state.ticks_mut().begin())
         });
         if is_due {
             self.poll();

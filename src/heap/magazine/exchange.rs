@@ -126,12 +126,12 @@ impl Depot {
     /// before `stream`. Records that the blocks are idle.
     pub(crate) fn unmarked_users<B: Backend>(
         &mut self,
-        keys: &[Key],
+        key: Key,
         cache: Option<&ThreadCache>,
         stream: StreamId,
     ) -> Streams<B::Stream> {
         let mut users = Streams::new();
-        for &key in keys {
+        for key in self.keys_for(key) {
             let bin = cache.zip(self.bin_of(key));
             let Self { buckets, backend_state, .. } = self;
             let (markers, ticks) = order_in::<B>(backend_state);

@@ -14,7 +14,7 @@ use crate::heap::request::position::Position;
 use crate::heap::request::reservation::{NoRoom, Reservation};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::times;
-use crate::heap::store::depot::{Accept, Keys, Taken};
+use crate::heap::store::depot::{Accept, Taken};
 use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::order;
@@ -25,12 +25,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, CaptureId, HookEvent, MemoryKind, Stream, StreamId};
 
 /// The result of a search for a block that a request accepts.
-enum Found<'a> {
+enum Found {
     Idle(Box<Block>),
     /// Idle blocks are of other streams. The bytes of new memory are reserved if it may spare a wait for them.
-    Busy(Option<Reservation<'a>>),
+    Busy(Option<Reservation>),
     /// No memory. The bytes of a miss are reserved, unless that has to release or await memory first.
-    Nothing(Option<Reservation<'a>>),
+    Nothing(Option<Reservation>),
 }
 
 impl PoolCore {
@@ -170,7 +170,7 @@ impl PoolCore {
     }
 }
 
-impl<'a, B: Backend> Request<'a, B> {
+impl<B: Backend> Request<'_, B> {
     /// Serves a request, in this order: from an idle block that needs no wait; one whose work is complete, after its
     /// streams were asked; new memory, while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the
     /// device leave room; an idle block behind the marker of its last use. So streams that share no data do not wait
@@ -178,11 +178,11 @@ impl<'a, B: Backend> Request<'a, B> {
     /// idle blocks of other streams alone.
     #[inline(never)]
     fn serve(&self, mut is_busy: bool) -> Result<Box<Block>, Error> {
-        let (mut accept, mut keys, mut capture, mut dropped) = (Accept::Ready, None, None, [None, None]);
+        let (mut accept, mut capture, mut dropped) = (Accept::Ready, None, [None, None]);
         loop {
             let found = match mem::take(&mut is_busy) {
                 true => Found::Busy(None),
-                false => self.find(accept, &mut keys, &mut dropped),
+                false => self.find(accept, &mut dropped),
             };
             let served = match (found, accept) {
                 (Found::Idle(block), _) => match self.hand_over(block, accept, capture) {
@@ -200,7 +200,7 @@ impl<'a, B: Backend> Request<'a, B> {
                     capture = of_stream.inspect_err(|error| self.pool.count_refusal(error))?;
                     accept = Accept::Any;
                     if self.pool.are_streams_concurrent {
-                        PoolOrder::<B>::of(self.pool).ask_users(self.key, self.stream.id(), &mut keys);
+                        PoolOrder::<B>::of(self.pool).ask_users(self.key, self.stream.id());
                         accept = Accept::Done { is_captured: capture.is_some() };
                     }
                     continue;
@@ -213,7 +213,7 @@ impl<'a, B: Backend> Request<'a, B> {
                     }
                 }
                 (Found::Busy(reservation) | Found::Nothing(reservation), _) => {
-                    (accept, keys) = (Accept::Ready, None);
+                    accept = Accept::Ready;
                     self.miss(reservation, true)?
                 }
             };
@@ -224,22 +224,15 @@ impl<'a, B: Backend> Request<'a, B> {
     }
 
     /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that
-    /// needs only bookkeeping. `keys` are those of blocks that may serve it, if they are known. Streams in `dropped`
-    /// must be dropped without any lock.
-    fn find(
-        &self,
-        accept: Accept,
-        keys: &mut Option<Keys>,
-        dropped: &mut [Option<B::Stream>; 2],
-    ) -> Found<'a> {
+    /// needs only bookkeeping. Streams in `dropped` must be dropped without any lock.
+    fn find(&self, accept: Accept, dropped: &mut [Option<B::Stream>; 2]) -> Found {
         let Request { pool, key, requested, stream, position, .. } = *self;
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = pool.depot();
             if depot.refuses() || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
-            let keys = keys.get_or_insert_with(|| depot.keys_for(key));
-            let found = match depot.take((key, keys), requested, stream.id(), cache, accept) {
+            let found = match depot.take(key, requested, stream.id(), cache, accept) {
                 Taken::Idle(block) => Found::Idle(block),
                 Taken::Busy => {
                     let may_spare = depot.may_spare_wait(key, accept);
@@ -297,7 +290,7 @@ impl<'a, B: Backend> Request<'a, B> {
     }
 
     /// Serves a request from new memory, which spares a wait. Returns `None` if the source refuses it.
-    fn make_beside(&self, reservation: Reservation<'_>) -> Option<Box<Block>> {
+    fn make_beside(&self, reservation: Reservation) -> Option<Box<Block>> {
         let made = self.in_time(Some(reservation), |request, reservation| {
             reservation.map(|reservation| request.make(reservation, || request.ask_hooked())).transpose()
         });
@@ -312,13 +305,13 @@ impl<'a, B: Backend> Request<'a, B> {
     /// Serves a request from the source. If its bytes are not reserved, idle memory is released first, as limit and
     /// budget require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed
     /// meanwhile.
-    fn miss(&self, reserved: Option<Reservation<'_>>, takes_idle: bool) -> Result<Option<Box<Block>>, Error> {
+    fn miss(&self, reserved: Option<Reservation>, takes_idle: bool) -> Result<Option<Box<Block>>, Error> {
         self.in_time(reserved, move |request, reserved| request.miss_here(reserved, takes_idle))
     }
 
     fn miss_here(
         &self,
-        reserved: Option<Reservation<'_>>,
+        reserved: Option<Reservation>,
         takes_idle: bool,
     ) -> Result<Option<Box<Block>>, Error> {
         let (pool, supply) = (self.pool, self.supply());
@@ -348,7 +341,7 @@ impl<'a, B: Backend> Request<'a, B> {
     }
 
     /// As [`make_room`](Self::make_room). `None` means that an idle block serves instead.
-    pub(super) fn reserve(&self, takes_idle: bool) -> Result<Option<Reservation<'a>>, Error> {
+    pub(super) fn reserve(&self, takes_idle: bool) -> Result<Option<Reservation>, Error> {
         match self.make_room(takes_idle) {
             Ok(reservation) => Ok(Some(reservation)),
             Err(NoRoom::Idle) => Ok(None),
@@ -365,7 +358,7 @@ impl<'a, B: Backend> Request<'a, B> {
     /// Makes a block of reserved bytes of memory that `ask` gets from the source.
     pub(super) fn make(
         &self,
-        mut reservation: Reservation<'_>,
+        mut reservation: Reservation,
         ask: impl FnOnce() -> Result<SourceMemory<B>, Error>,
     ) -> Result<Box<Block>, Error> {
         let &Request { pool, key, requested, stream, .. } = self;

@@ -7,7 +7,7 @@ use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::Request;
 use crate::heap::request::driver_threads;
-use crate::heap::request::position::GRACE;
+use crate::heap::request::position::{GRACE, Position};
 use crate::heap::request::reservation::Reservation;
 use crate::heap::store::release::is_releasing;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ impl<B: Backend> Request<'_, B> {
     /// thread serves it, and a result after the deadline is reported as a lack of memory.
     pub(super) fn in_time(
         &self,
-        reserved: Option<Reservation<'_>>,
-        serve: impl FnOnce(&Request<'_, B>, Option<Reservation<'_>>) -> Result<Option<Box<Block>>, Error>
+        reserved: Option<Reservation>,
+        serve: impl FnOnce(&Request<'_, B>, Option<Reservation>) -> Result<Option<Box<Block>>, Error>
         + Send
         + 'static,
     ) -> Result<Option<Box<Block>>, Error> {
@@ -39,23 +39,18 @@ impl<B: Backend> Request<'_, B> {
         };
         // The other thread cannot take what this one keeps.
         magazine::leave(pool);
-        let (core, stream) = (Arc::clone(pool), stream.clone());
+        let (core, stream, number) = (Arc::clone(pool), stream.clone(), position.shared_number());
         let ticket = announced.map(|event| event.ticket());
-        let reserved = reserved.map(|reserved| reserved.depart(pool));
-        let (departed, number) = position.depart(pool);
         let work = move || {
             let event = ticket.map(|ticket| core.event(ticket, requested, key.class, stream.id()));
-            let (announced, position) = (event.as_ref(), &departed.arrive(&core));
-            let reserved = reserved.map(|reserved| reserved.arrive(&core));
+            let (announced, position) = (event.as_ref(), &Position::of_other(&core, until, number));
             let request = Request { pool: &core, key, requested, stream: &stream, announced, position };
-            let served = serve(&request, reserved);
-            (position.depart(&core).0, served.map(LateBlock))
+            serve(&request, reserved).map(LateBlock)
         };
-        let Some((departed, served)) = driver_threads::call(until + GRACE, work) else {
-            position.abandon(&number);
+        let Some(served) = driver_threads::call(until + GRACE, work) else {
+            position.give_up();
             return Err(self.out_of_memory(Shortage::Deadline));
         };
-        position.resume(departed);
         served.map(|mut served| served.0.take())
     }
 }

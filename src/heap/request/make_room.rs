@@ -15,17 +15,18 @@ use crate::heap::store::depot::Depot;
 use crate::heap::store::release::is_releasing;
 use crate::streams::order::Need;
 use crate::sync::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::Backend;
 
 /// Longest wait of a request without memory for threads that keep idle memory and make no call.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-impl<'a, B: Backend> Request<'a, B> {
+impl<B: Backend> Request<'_, B> {
     /// Reserves the bytes of the request within limit and budget, and releases idle memory as they require. With
     /// `takes_idle`, fails with [`NoRoom::Idle`] while an idle block serves it. Fails with [`NoRoom::Refused`] where
     /// memory may not be released or waited for.
-    pub(super) fn make_room(&self, takes_idle: bool) -> Result<Reservation<'a>, NoRoom> {
+    pub(super) fn make_room(&self, takes_idle: bool) -> Result<Reservation, NoRoom> {
         let &Request { pool, key, requested, position, .. } = self;
         let (class, is_of_arena) = (key.class, !self.supply().asks_driver(key));
         let (mut recalled, mut others_help) = (false, true);
@@ -55,7 +56,7 @@ impl<'a, B: Backend> Request<'a, B> {
             let may_wait = !is_releasing() && !position.is_over();
             match depot.permit(class, position, may_wait) {
                 Err(NoRoom::Wait) if may_wait => {
-                    if !position.awaits(Awaited::Release) {
+                    if depot.queue.awaited(position.number()) != Awaited::Release {
                         depot.counters.rungs.wait += 1;
                         position.set(&mut depot, class, Awaited::Release);
                     }
@@ -82,7 +83,7 @@ impl<'a, B: Backend> Request<'a, B> {
         }
         let (evicted, surplus) = outcome?;
         // From here on, even after a panic, the reservation is committed or cancelled.
-        let reservation = Reservation::new(pool, class);
+        let reservation = Reservation::new(Arc::clone(pool), class);
         pool.release_counted(evicted, surplus);
         Ok(reservation)
     }

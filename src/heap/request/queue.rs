@@ -135,6 +135,11 @@ impl Queue {
         }
     }
 
+    /// Returns what a request waits for; nothing if it is not queued.
+    pub(crate) fn awaited(&self, number: u64) -> Awaited {
+        self.place(number).map_or(Awaited::Nothing, |at| self.entries[at].awaited)
+    }
+
     /// Marks a request as asleep. Returns the condition variable that wakes it, unless it is not queued.
     pub(crate) fn sleep(&mut self, number: u64) -> Option<Arc<Condvar>> {
         let entry = self.entry(number)?;

@@ -25,80 +25,47 @@ pub(crate) enum NoRoom {
 
 /// Bytes that a miss may take from the device. Dropping it uncommitted, also by a panic, cancels them.
 #[derive(Debug)]
-pub(crate) struct Reservation<'a> {
-    pool: &'a PoolCore,
+pub(crate) struct Reservation {
+    pool: Arc<PoolCore>,
+    /// 0 once it is committed.
     class: u64,
     /// A record for the memory, if one was kept.
     pub(super) record: Option<Box<Block>>,
 }
 
-impl<'a> Reservation<'a> {
+impl Reservation {
     /// Of `class` bytes that are reserved.
-    pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
+    pub(crate) fn new(pool: Arc<PoolCore>, class: u64) -> Self {
         Self { pool, class, record: None }
-    }
-
-    /// Moves a reservation to another thread.
-    pub(crate) fn depart(mut self, pool: &Arc<PoolCore>) -> DepartedReservation {
-        let departed =
-            DepartedReservation { pool: Arc::clone(pool), class: self.class, record: self.record.take() };
-        mem::forget(self);
-        departed
     }
 
     /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
     /// the lock.
     #[inline]
-    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, key: Key) -> Option<Self> {
+    pub(crate) fn at_once(pool: &Arc<PoolCore>, depot: &mut Depot, key: Key) -> Option<Self> {
         let Key { kind, class } = key;
         if depot.is_short_of(class) {
             return None;
         }
         depot.accounts.reserve(class, 0);
-        let mut reservation = Self::new(pool, class);
+        let mut reservation = Self::new(Arc::clone(pool), class);
         reservation.record = depot.take_record(kind);
         Some(reservation)
     }
 
     /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
     /// highest block in an arena of fixed size. Its record must have been taken.
-    pub(crate) fn commit(self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
-        let (pool, key) = (self.pool, Key { kind, class: self.class });
-        mem::forget(self);
-        pool.depot().commit_reservation(key, requested, end, time);
+    pub(crate) fn commit(mut self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
+        let key = Key { kind, class: mem::take(&mut self.class) };
+        self.pool.depot().commit_reservation(key, requested, end, time);
     }
 }
 
-/// A reservation on its way to another thread. Dropping it cancels the bytes.
-#[derive(Debug)]
-pub(crate) struct DepartedReservation {
-    pool: Arc<PoolCore>,
-    class: u64,
-    record: Option<Box<Block>>,
-}
-
-impl DepartedReservation {
-    /// The reservation on the other thread.
-    pub(crate) fn arrive(mut self, pool: &PoolCore) -> Reservation<'_> {
-        let (class, record) = (mem::take(&mut self.class), self.record.take());
-        Reservation { pool, class, record }
-    }
-}
-
-impl Drop for DepartedReservation {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if self.class > 0 {
-            let (class, record) = (self.class, self.record.take());
-            drop(Reservation { pool: &self.pool, class, record });
+            self.pool.depot().accounts.cancel(self.class);
+            self.pool.notify_freed();
         }
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        let mut depot = self.pool.depot();
-        depot.accounts.cancel(self.class);
-        drop(depot);
-        self.pool.notify_freed();
     }
 }

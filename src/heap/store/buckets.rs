@@ -55,16 +55,7 @@ impl Buckets {
         Key { kind: self.kind, class }
     }
 
-    /// Returns the key of a request, and those of the classes that it borrows from.
-    pub(crate) fn keys_for(&self, key: Key) -> Keys {
-        let mut keys = SmallVec::new();
-        keys.push(key);
-        if self.borrow() {
-            keys.extend(self.larger_keys(key));
-        }
-        keys
-    }
-
+    /// Returns the keys of the classes that a request of `key` borrows from, smaller ones first.
     pub(crate) fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
         let larger = self.classes.larger_classes(key.class).take(self.borrow_classes as usize);
         larger.map(move |class| Key { class, ..key })

@@ -77,12 +77,12 @@ impl Depot {
         self.refuses() || self.queue.has_deadlines()
     }
 
-    /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets of `keys`, those of
-    /// [larger classes](Buckets::keys_for) last, and this thread's `cache`. Counts the hit of a block that needs no
+    /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets of its keys, those of
+    /// [larger classes](Self::keys_for) last, and this thread's `cache`. Counts the hit of a block that needs no
     /// wait; others are for [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
-        (key, keys): (Key, &[Key]),
+        key: Key,
         requested: u64,
         stream: StreamId,
         cache: Option<&ThreadCache>,
@@ -100,8 +100,7 @@ impl Depot {
             // No class has an idle block.
             return Taken::Nothing;
         }
-        // The accounts may have changed since the keys were chosen.
-        let (mut found, keys) = (None, &keys[..self.allowed(key, keys)]);
+        let (mut found, keys) = (None, self.keys_for(key));
         if accept == Accept::Any {
             found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
         }
@@ -120,14 +119,12 @@ impl Depot {
 
     /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
     pub(crate) fn keys_for(&self, key: Key) -> Keys {
-        let mut keys = self.buckets.keys_for(key);
-        keys.truncate(self.allowed(key, &keys));
+        let mut keys = Keys::from_slice(&[key]);
+        if self.buckets.borrow() {
+            let larger = self.buckets.larger_keys(key);
+            keys.extend(larger.take_while(|larger| self.accounts.allows(larger.class - key.class)));
+        }
         keys
-    }
-
-    /// Returns how many of `keys`, smaller classes first, may serve a request of `key`.
-    fn allowed(&self, key: Key, keys: &[Key]) -> usize {
-        keys.iter().take_while(|larger| self.accounts.allows(larger.class - key.class)).count()
     }
 
     /// Whether a block of a class is idle in its bucket or this thread's magazine.
