@@ -11,7 +11,6 @@ use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::counters::ThreadCounters;
 use crate::heap::request::queue::Queue;
 use crate::heap::size_class::SizeClasses;
-use crate::heap::stats::counts::Counters;
 use crate::heap::stats::table::PoolStats;
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
@@ -178,7 +177,9 @@ pub(crate) struct Depot {
     pub(crate) node: Option<(&'static LockedDepot, usize)>,
     /// The last change of the tree that the accounts know.
     pub(super) known_change: u64,
-    pub(crate) counters: Counters,
+    /// The counts since the pool was created, and [`live_buffers`](PoolStats::live_buffers) with those in magazines. Its
+    /// other figures are not kept here.
+    pub(crate) counters: PoolStats,
     pub(crate) threads: Threads,
     /// Records without memory.
     pub(crate) records: Vec<Box<Block>>,

@@ -87,7 +87,7 @@ impl Depot {
         if !self.has_room_for_records() || !block.part.empty(&mut self.backend_state) {
             return Some(block);
         }
-        self.counters.source_frees += 1;
+        self.counters.source.frees += 1;
         self.records.push(block);
         None
     }
@@ -125,7 +125,7 @@ impl Depot {
     pub(crate) fn commit_reservation(&mut self, key: Key, requested: u64, end: u64, time: Option<Duration>) {
         self.accounts.allocated(key.class, requested);
         if let Some(time) = time {
-            self.counters.served_by_driver += 1;
+            self.counters.served.by_driver += 1;
             self.counters.driver.add(time);
         }
         self.note_taken(key, end);
@@ -134,7 +134,7 @@ impl Depot {
     #[inline]
     fn note_taken(&mut self, key: Key, end: u64) {
         self.accounts.peak_end = self.accounts.peak_end.max(end);
-        self.counters.source_allocations += 1;
+        self.counters.source.allocations += 1;
         self.counters.live_buffers += 1;
         self.note_request(key).misses += 1;
     }

@@ -12,6 +12,7 @@
 use crate::environment::UNLIMITED;
 use crate::heap::ledger::caps::Caps;
 use crate::heap::ledger::tree::{Level, Sum};
+use crate::heap::stats::table::Peaks;
 use crate::streams::policy::Overlap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -33,18 +34,6 @@ impl Bytes {
     pub(crate) fn held(&self) -> u64 {
         self.out + self.cached
     }
-}
-
-/// The highest byte counts. Live counts include the deltas that threads [reported](Accounts::add); cached counts
-/// include all slots of magazines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Peak {
-    pub(crate) requested: u64,
-    pub(crate) live: u64,
-    pub(crate) cached: u64,
-    pub(crate) held: u64,
-    /// Live bytes and bytes [in flight](Accounts::in_flight).
-    pub(crate) needed: u64,
 }
 
 /// Bytes with borrowers. Both wrap: one thread may report a return before another reports the request.
@@ -81,7 +70,9 @@ pub(crate) struct Accounts {
     pub(crate) above: SmallVec<[Level; 2]>,
     /// Idle bytes of all other pools of the tree, and those of their magazines' slots.
     pub(crate) others_idle: u64,
-    pub(crate) peak: Peak,
+    /// The highest byte counts. Live counts include the deltas that threads [reported](Self::add); cached counts
+    /// include all slots of magazines. Those of the source are not kept here.
+    pub(crate) peak: Peaks,
     /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
     /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
     pub(crate) requested: u64,
@@ -134,7 +125,7 @@ impl Accounts {
 
     /// Whether new memory of `class` bytes may [spare a wait](Overlap::allows).
     pub(crate) fn overlaps_with(&self, class: u64) -> bool {
-        let live = self.peak.live.max(positive(self.live).saturating_add(class));
+        let live = self.peak.live_bytes.max(positive(self.live).saturating_add(class));
         // The budget is checked with the reservation.
         let (bound, refused_at) = (self.caps.overlap, self.overlap_refused_at);
         let overlap = Overlap { bound, within: UNLIMITED, refused_at };
@@ -175,7 +166,7 @@ impl Accounts {
     pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
         self.allocated = self.allocated.saturating_add(class);
         self.now.out += class;
-        self.peak.held = self.peak.held.max(self.now.held());
+        self.peak.held_bytes = self.peak.held_bytes.max(self.now.held());
         self.note_cached();
         self.make_live(class, requested);
     }
@@ -216,16 +207,16 @@ impl Accounts {
 
     #[inline]
     fn note_peak(&mut self, requested: u64, live: u64) {
-        self.peak.live = self.peak.live.max(positive(live));
+        self.peak.live_bytes = self.peak.live_bytes.max(positive(live));
         self.expected = self.expected.max(positive(live));
-        self.peak.requested = self.peak.requested.max(positive(requested));
-        self.peak.needed = self.peak.needed.max(self.needed(live));
+        self.peak.requested_bytes = self.peak.requested_bytes.max(positive(requested));
+        self.peak.needed_bytes = self.peak.needed_bytes.max(self.needed(live));
     }
 
     /// Notes the highest bytes needed, live and in flight.
     #[inline]
     pub(crate) fn note_needed(&mut self) {
-        self.peak.needed = self.peak.needed.max(self.needed(self.live));
+        self.peak.needed_bytes = self.peak.needed_bytes.max(self.needed(self.live));
     }
 
     #[inline]
@@ -250,7 +241,7 @@ impl Accounts {
     /// Magazines keep at most the bytes of their slots, and at most what is out.
     #[inline]
     fn note_cached(&mut self) {
-        self.peak.cached = self.peak.cached.max(self.most_cached());
+        self.peak.idle_bytes = self.peak.idle_bytes.max(self.most_cached());
     }
 
     #[inline]
@@ -303,12 +294,13 @@ impl Accounts {
     /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
     pub(crate) fn reset_peaks(&mut self, end: u64) {
         self.peak_end = end;
-        self.peak = Peak {
-            requested: positive(self.requested),
-            live: positive(self.live),
-            cached: self.most_cached(),
-            held: self.now.held(),
-            needed: self.needed(self.live),
+        self.peak = Peaks {
+            requested_bytes: positive(self.requested),
+            live_bytes: positive(self.live),
+            idle_bytes: self.most_cached(),
+            held_bytes: self.now.held(),
+            needed_bytes: self.needed(self.live),
+            ..Peaks::default()
         };
     }
 }

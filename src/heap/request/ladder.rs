@@ -7,7 +7,7 @@ use crate::heap::request::Request;
 use crate::heap::request::device_pools;
 use crate::heap::request::position::Position;
 use crate::heap::space::ArenaError;
-use crate::heap::stats::counts::BytesNow;
+use crate::heap::stats::bytes_now::BytesNow;
 use crate::heap::stats::outcomes::Reason;
 use crate::heap::store::supply::SourceMemory;
 use crate::streams::order::Need;

@@ -1,7 +1,7 @@
-//! Statistics of a pool: the `table` of its figures, and their `text`. `counts` are kept under the lock, and `of_pool` adds
-//! to them and reads them.
+//! Statistics of a pool: the `table` of its figures, and their `text`. Counts are kept in a table under the lock;
+//! `of_pool` adds to them and reads them, with the bytes of magazines (`bytes_now`).
 
-pub(crate) mod counts;
+pub(crate) mod bytes_now;
 mod of_pool;
 pub(crate) mod outcomes;
 #[cfg(feature = "serde")]
@@ -14,21 +14,21 @@ use crate::environment::as_limit;
 use crate::figures::Group;
 use crate::heap::arena::DeviceArena;
 use crate::heap::core::Depot;
-use crate::heap::stats::counts::{BytesNow, InMagazines};
+use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
 use crate::source::Source;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 
 impl PoolStats {
-    /// Creates the statistics of a pool whose source is direct.
-    fn new(depot: &Depot, in_magazines: &InMagazines, buckets: Vec<BucketStats>) -> Self {
-        let Depot { accounts, counters, queue, .. } = depot;
+    /// Completes the counts of a pool whose source is direct.
+    fn of(depot: &Depot, in_magazines: &InMagazines, counts: Self) -> Self {
+        let Depot { accounts, queue, .. } = depot;
         let BytesNow { live, requested, idle } = in_magazines.bytes_now(accounts);
         let held = accounts.now.held();
         let in_flight = accounts.in_flight();
         let needed = live.saturating_add(in_flight);
         Self {
-            live_buffers: counters.live_buffers - in_magazines.buffers,
+            live_buffers: counts.live_buffers - in_magazines.buffers,
             requested_bytes: requested,
             live_bytes: live,
             idle_bytes: idle,
@@ -40,30 +40,20 @@ impl PoolStats {
             waiting_requests: queue.deadlines,
             waiting_bytes: queue.waiting_bytes(),
             oldest_wait: queue.oldest_wait(),
-            stream_waits: counters.stream_waits,
-            reuse_waits: counters.reuse_waits,
-            memory_calls: counters.source_allocations + counters.source_frees,
-            source: SourceStats {
-                kind: Source::Direct,
-                allocations: counters.source_allocations,
-                frees: counters.source_frees,
-                allocated_bytes: accounts.allocated,
-            },
+            memory_calls: counts.source.allocations + counts.source.frees,
+            source: SourceStats { allocated_bytes: accounts.allocated, ..counts.source },
             served: Served {
-                by_bucket: buckets.iter().map(|bucket| bucket.hits).sum(),
-                by_arena: counters.source_allocations - counters.served_by_driver,
-                by_driver: counters.served_by_driver,
+                by_bucket: counts.buckets.iter().map(|bucket| bucket.hits).sum(),
+                by_arena: counts.source.allocations - counts.served.by_driver,
+                ..counts.served
             },
-            mapping: times::MappingCalls::default(),
-            virtual_memory: VirtualMemoryStats::default(),
             peak: Peaks {
-                requested_bytes: accounts.peak.requested.max(requested),
-                live_bytes: accounts.peak.live.max(live),
-                idle_bytes: accounts.peak.cached,
-                held_bytes: accounts.peak.held,
-                reserved_bytes: accounts.peak.held,
-                needed_bytes: accounts.peak.needed.max(accounts.peak.live).max(needed),
-                limit_bytes: accounts.peak.held,
+                requested_bytes: accounts.peak.requested_bytes.max(requested),
+                live_bytes: accounts.peak.live_bytes.max(live),
+                needed_bytes: accounts.peak.needed_bytes.max(accounts.peak.live_bytes).max(needed),
+                reserved_bytes: accounts.peak.held_bytes,
+                limit_bytes: accounts.peak.held_bytes,
+                ..accounts.peak
             },
             caps: Caps {
                 max_cached_bytes: as_limit(accounts.caps.max_cached_bytes),
@@ -72,15 +62,7 @@ impl PoolStats {
                 budget_bytes: as_limit(accounts.caps.budget),
                 overlap: accounts.caps.overlap,
             },
-            released: counters.released,
-            failed: counters.failed,
-            last_failure: counters.last_failure,
-            device_errors: counters.device_errors,
-            rungs: counters.rungs,
-            waits: counters.waits,
-            driver: counters.driver,
-            allocation: counters.allocation,
-            buckets,
+            ..counts
         }
     }
 

@@ -6,26 +6,22 @@ use crate::heap::core::{DepotGuard, PoolCore};
 use crate::heap::ledger::accounts::positive;
 use crate::heap::magazine;
 use crate::heap::pool_order::PoolOrder;
-use crate::heap::stats::counts::{BytesNow, InMagazines};
+use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
-use crate::heap::stats::table::{BucketStats, PoolStats};
+use crate::heap::stats::table::PoolStats;
 use crate::heap::store::buckets::Requests;
 use crate::heap::store::depot::Depot;
 use crate::sync::{Instant, unix_seconds};
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, BackendError, fork};
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
-    fn stats(&mut self) -> PoolStats {
-        let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
+    fn stats(&self) -> PoolStats {
+        let mut counts = self.counters.clone();
         let mut add = |class: u64, requests: Requests, idle: u64| {
-            let reported = self.buckets.classes.reported(class);
-            let bucket = buckets
-                .entry(reported)
-                .or_insert_with(|| BucketStats { class: reported, ..BucketStats::default() });
+            let bucket = counts.bucket(self.buckets.classes.reported(class));
             bucket.hits += requests.hits;
             bucket.misses += requests.misses;
             bucket.idle_buffers += idle;
@@ -36,8 +32,7 @@ impl Depot {
         }
         let in_magazines =
             self.in_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
-        let buckets = buckets.into_values().collect();
-        PoolStats::new(self, &in_magazines, buckets)
+        PoolStats::of(self, &in_magazines, counts)
     }
 
     /// The pool's bytes, without the cost of its statistics.

@@ -10,7 +10,7 @@ use crate::heap::ledger::accounts::Accounts;
 use crate::heap::ledger::caps::Caps;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request::queue::Queue;
-use crate::heap::stats::counts::Counters;
+use crate::heap::stats::table::PoolStats;
 pub(crate) use crate::heap::store::buckets::{Keys, Taken};
 use crate::heap::store::keep::note_idle;
 use crate::source::Key;
@@ -37,7 +37,7 @@ impl Depot {
             accounts: Accounts::new(caps, in_flight),
             node: None,
             known_change: 0,
-            counters: Counters::default(),
+            counters: PoolStats::default(),
             threads: Threads::default(),
             records: Vec::new(),
             backend_state,

@@ -218,7 +218,7 @@ impl Drop for ReleaseReport {
     fn drop(&mut self) {
         RELEASING.set(self.was);
         let mut depot = self.lock.lock();
-        depot.counters.source_frees += self.count;
+        depot.counters.source.frees += self.count;
         depot.counters.stream_waits += self.waits;
         depot.accounts.freed(self.freed);
         let surplus = self.record.take().and_then(|record| depot.keep_record(record));

@@ -29,7 +29,7 @@ fn a_miss_takes_the_place_of_what_it_evicts() {
     assert_eq!(accounts.admission(40), Admission::Full, "no other request gets the place in between");
     accounts.cancel(70);
     assert_eq!(accounts.now, Bytes::default());
-    assert_eq!(accounts.peak.held, 60, "what the device did not give was not held");
+    assert_eq!(accounts.peak.held_bytes, 60, "what the device did not give was not held");
 }
 
 /// As when a pool wakes while another one's bytes are reserved.
@@ -84,9 +84,9 @@ fn bytes_reserved_for_others_are_no_part_of_the_peak() {
     accounts.reserve(30, 0);
     accounts.reserve(50, 0);
     accounts.allocated(30, 30);
-    assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held), (80, 30, 30));
+    assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held_bytes), (80, 30, 30));
     accounts.cancel(50);
-    assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held), (30, 30, 30));
+    assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held_bytes), (30, 30, 30));
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn empty_slots_are_no_part_of_what_was_idle() {
     accounts.reserve(60, 0);
     accounts.allocated(60, 60);
     accounts.lease(80);
-    assert_eq!(accounts.peak.cached, 60, "magazines keep no more than is out");
+    assert_eq!(accounts.peak.idle_bytes, 60, "magazines keep no more than is out");
     accounts.returned(60, 60);
     accounts.cached(60);
-    assert_eq!(accounts.peak.cached, 60, "it is in the bucket, and in no slot");
+    assert_eq!(accounts.peak.idle_bytes, 60, "it is in the bucket, and in no slot");
 }
 
 #[test]
@@ -139,17 +139,17 @@ fn the_soft_budget_evicts_but_does_not_refuse() {
 fn needed_bytes_are_live_or_in_flight() {
     let mut accounts = accounts(UNLIMITED, UNLIMITED);
     accounts.taken(60, 60);
-    assert_eq!(accounts.peak.needed, 60);
+    assert_eq!(accounts.peak.needed_bytes, 60);
     accounts.returned(60, 60);
     accounts.cached(60);
     accounts.in_flight.store(65, Ordering::Relaxed);
     accounts.taken(30, 30);
-    assert_eq!(accounts.peak.needed, 95);
+    assert_eq!(accounts.peak.needed_bytes, 95);
     accounts.in_flight.store(5, Ordering::Relaxed);
     accounts.note_needed();
-    assert_eq!(accounts.peak.needed, 95);
+    assert_eq!(accounts.peak.needed_bytes, 95);
     accounts.reset_peaks(0);
-    assert_eq!(accounts.peak.needed, 35);
+    assert_eq!(accounts.peak.needed_bytes, 35);
     accounts.add(Delta::default(), Delta { live: 7, requested: 7 });
-    assert_eq!(accounts.peak.needed, 42, "served by magazines in between");
+    assert_eq!(accounts.peak.needed_bytes, 42, "served by magazines in between");
 }
