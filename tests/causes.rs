@@ -100,9 +100,9 @@ fn a_lack_of_addresses_is_none_of_memory() {
     assert!(error.to_string().contains("ulimit -v"), "{error}");
 }
 
-/// A `main` that fails prints the text. The long form lists the fields.
+/// A `main` that fails prints the text.
 #[test]
-fn an_error_is_its_text_or_its_fields() {
+fn an_error_is_its_text() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).limit(1024).build().expect("a pool");
@@ -110,10 +110,6 @@ fn an_error_is_its_text_or_its_fields() {
     let setting = "exactly:3".parse::<vrampool::SizeClasses>().expect_err("no rule");
     let errors = [Error::Closed, setting, refused];
     errors.iter().for_each(|error| assert_eq!(format!("{error:?}"), error.to_string()));
-    let texts = errors.map(|error| format!("{error:#?}"));
-    assert_eq!(texts[0], "Closed");
-    assert!(texts[1].starts_with("Configuration(\n") && texts[1].contains("field: "), "{}", texts[1]);
-    assert!(texts[2].contains("requested_bytes: 4096"), "{}", texts[2]);
 }
 
 /// Every derived error of the workspace: the text of a variant does not name the field that is its source.

@@ -2,7 +2,6 @@
 
 mod cause;
 mod chain;
-mod debug;
 mod out_of_memory;
 pub(crate) mod refusal_log;
 
@@ -21,7 +20,7 @@ use vrampool_backend::{BackendError, DeviceId};
 /// reports it: [`out_of_memory`](Self::out_of_memory) returns its figures. A result of a buffer takes
 /// 24 bytes at most.
 ///
-/// `{:?}` prints the text, so that a `main` that returns an error is readable; `{:#?}` prints the fields.
+/// `{:?}` prints the text and that of all causes, so that a `main` that returns an error is readable.
 ///
 /// ```
 /// use vrampool::{Backend, Pool, arena::DeviceArena, host::HostDevice};
@@ -129,6 +128,12 @@ impl From<ArenaError> for Error {
 impl From<OutOfMemory> for Error {
     fn from(error: OutOfMemory) -> Self {
         Self::OutOfMemory(Box::new(error))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", chain(self))
     }
 }
 

@@ -30,14 +30,10 @@ impl<B: Backend> PoolBuilder<B> {
         };
         let core = pool.core();
         Self {
-            device: core.supply::<B>().device.clone(),
-            arena: None,
             parent: Some(pool.clone()),
             hooks: core.hooks.iter().cloned().collect(),
             given: Settings { name: Some(name), ..Settings::default() },
-            inherited,
-            environment: Settings::default(),
-            file: Settings::default(),
+            ..Self::new(&core.supply::<B>().device, inherited)
         }
     }
 }

@@ -31,86 +31,69 @@ impl<B: Backend> PoolBuilder<B> {
             }
         }
         let source = self.resolved_source()?;
-        let is_private = self.setting(|of| of.private) == Some(true);
+        let (is_virtual, has_own) = (source == Source::Virtual, self.arena.is_none());
+        let is_private = self.merged().private == Some(true);
         if is_private {
             let of = &mut self.given;
             (of.max_cached_bytes, of.max_buffers_per_bucket) = (Some(Amount::Unlimited), Some(None));
             of.magazine_bytes = Some(Amount::Bytes(0));
             // An arena cuts and joins what is free, and keeps it.
-            of.cached_class =
-                Some(if source == Source::Virtual { Amount::Bytes(0) } else { Amount::Unlimited });
+            of.cached_class = Some(if is_virtual { Amount::Bytes(0) } else { Amount::Unlimited });
         }
-        if self.arena.is_some() {
+        if !has_own {
             self.given.source = Some(source);
         }
-        let is_virtual = source == Source::Virtual;
-        let classes = self.setting(|of| of.size_classes.clone()).unwrap_or(match is_virtual {
-            true => SizeClasses::Tight,
-            false => SizeClasses::default(),
-        });
+        self.check_initial(is_virtual && has_own)?;
+        let mut of = self.merged();
+        (of.source, of.private) = (Some(source), Some(is_private));
+        let classes = if is_virtual { SizeClasses::Tight } else { SizeClasses::default() };
+        let classes = of.size_classes.get_or_insert(classes).clone();
         classes.validate()?;
-        let mut defaults = Caps::default();
+        let mut caps = Caps::default();
         if is_virtual {
-            (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, VIRTUAL_CLASS);
-            defaults.max_buffers_per_bucket = UNLIMITED;
+            (caps.max_cached_bytes, caps.cached_class) = (VIRTUAL_CACHED, VIRTUAL_CLASS);
+            caps.max_buffers_per_bucket = UNLIMITED;
         }
-        let least_above = self.least_above();
         let whole = self.whole()?;
-        let bytes = |of: fn(&Settings) -> Option<Amount>| self.bytes(whole, of);
-        let max_cached_bytes = bytes(|of| of.max_cached_bytes).unwrap_or(defaults.max_cached_bytes);
-        let limit = bytes(|of| of.limit).unwrap_or(defaults.limit);
-        let least_limit = limit.min(least_above);
-        let share = bytes(|of| of.share).unwrap_or(0);
+        // Replaces an amount by its bytes, and returns them.
+        let bytes = |amount: &mut Option<Amount>, default: u64| {
+            let bytes = amount.map_or(default, |amount| as_cap(amount.bytes_of(whole)));
+            *amount = Some(bytes.into());
+            bytes
+        };
+        let share = bytes(&mut of.share, 0);
         if self.parent.is_none() && (share > 0 || is_private) {
             let (field, value) =
                 if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
             let reason = "the pool is no child of another one; make it by `Pool::child`";
             return Err(Error::configuration(field, value, reason));
         }
-        let max_buffers = self.setting(|of| of.max_buffers_per_bucket).map(as_cap);
+        caps.max_cached_bytes = bytes(&mut of.max_cached_bytes, caps.max_cached_bytes);
+        caps.limit = bytes(&mut of.limit, caps.limit);
+        let least_limit = caps.limit.min(self.least_above());
+        let max_buffers = as_limit(caps.max_buffers_per_bucket);
+        caps.max_buffers_per_bucket = as_cap(*of.max_buffers_per_bucket.get_or_insert(max_buffers));
+        caps.cached_class = bytes(&mut of.cached_class, caps.cached_class);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
-        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(least_limit) / magazines);
+        let magazine_bytes = caps.magazine_bytes.min(caps.max_cached_bytes.min(least_limit) / magazines);
+        caps.magazine_bytes = bytes(&mut of.magazine_bytes, magazine_bytes);
+        caps.magazine_class = bytes(&mut of.magazine_class, caps.magazine_class);
+        caps.overlap = *of.overlap.get_or_insert_default();
         let is_discrete = self.device.properties().kind == DeviceKind::Discrete;
-        let default_budget = if is_discrete { as_cap(BUDGET.bytes_of(whole)) } else { UNLIMITED };
-        let caps = Caps {
-            max_cached_bytes,
-            max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
-            cached_class: bytes(|of| of.cached_class).unwrap_or(defaults.cached_class),
-            limit,
-            magazine_bytes: bytes(|of| of.magazine_bytes).unwrap_or(magazine_bytes),
-            magazine_class: bytes(|of| of.magazine_class).unwrap_or(defaults.magazine_class),
-            overlap: self.setting(|of| of.overlap).unwrap_or_default(),
-            budget: bytes(|of| of.budget).unwrap_or(default_budget),
-        };
-        let kind = self.setting(|of| of.memory);
-        let kind = kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        let piece_bytes = bytes(|of| of.piece_bytes).unwrap_or(UNLIMITED);
-        let has_own = is_virtual && self.arena.is_none();
-        let unbounded = self.environment.initial.filter(|&of| of == Amount::Unlimited);
-        if !has_own || self.parent.is_some() {
-            // The variable is for all pools that can have such memory.
-            self.environment.initial = None;
-        }
-        let wrong = self.own_initial().filter(|&of| !has_own || of == Amount::Unlimited);
-        if let Some(initial) = wrong.or(unbounded) {
-            return Err(Error::configuration(
-                "initial",
-                initial.to_string(),
-                "it is bytes or a percentage, and needs the virtual source and the pool's own arena; set that source, or \
-                 the arena's `initial_bytes`",
-            ));
-        }
+        let budget = if is_discrete { as_cap(BUDGET.bytes_of(whole)) } else { UNLIMITED };
+        caps.budget = bytes(&mut of.budget, budget);
+        let kind = *of.memory.get_or_insert_with(|| self.device.properties().preferred_placement().into());
+        let piece_bytes = bytes(&mut of.piece_bytes, UNLIMITED);
+        let initial = bytes(&mut of.initial, 0);
         // That of the environment as far as the limit allows it.
-        let initial = self.bytes(whole, |of| of.initial).unwrap_or(0);
-        let mut initial = if self.own_initial().is_some() { initial } else { initial.min(limit) };
-        let name = self.setting(|of| of.name.clone()).unwrap_or_default();
+        let mut initial = if self.own_initial().is_some() { initial } else { initial.min(caps.limit) };
+        let name = of.name.get_or_insert_default().clone();
         let ledger = match &self.parent {
             Some(pool) => pool.core().supply::<B>().ledger.named_child(&name, as_limit(caps.limit)),
             None => Ledger::named(&name, as_limit(caps.limit)),
         };
         let above = self.parent.as_ref().and_then(|pool| pool.arena().filter(|of| !of.is_growing()));
-        let is_shared =
-            |of: &&DeviceArena<B>| self.arena.is_none() && source == Source::Arena && of.kind() == kind;
+        let is_shared = |of: &&DeviceArena<B>| has_own && source == Source::Arena && of.kind() == kind;
         let above = above.filter(is_shared).cloned();
         let is_of_parent = above.is_some();
         let arena = match (source, above) {
@@ -124,28 +107,9 @@ impl<B: Backend> PoolBuilder<B> {
                 (&mut initial, piece_bytes),
             )?),
         };
-        let addresses_stay = self.setting(|of| of.addresses_stay).unwrap_or_default();
-        let borrow_classes = self.setting(|of| of.borrow_classes).unwrap_or(BORROW_CLASSES);
-        let effective = Settings {
-            name: Some(name.clone()),
-            source: Some(source),
-            limit: Some(caps.limit.into()),
-            budget: Some(caps.budget.into()),
-            max_cached_bytes: Some(caps.max_cached_bytes.into()),
-            max_buffers_per_bucket: Some(as_limit(caps.max_buffers_per_bucket)),
-            cached_class: Some(caps.cached_class.into()),
-            size_classes: Some(classes.clone()),
-            borrow_classes: Some(borrow_classes),
-            magazine_bytes: Some(caps.magazine_bytes.into()),
-            magazine_class: Some(caps.magazine_class.into()),
-            overlap: Some(caps.overlap),
-            initial: Some(initial.into()),
-            piece_bytes: Some(piece_bytes.into()),
-            memory: Some(kind),
-            addresses_stay: Some(addresses_stay),
-            share: Some(share.into()),
-            private: Some(is_private),
-        };
+        of.initial = Some(initial.into());
+        let addresses_stay = *of.addresses_stay.get_or_insert_default();
+        let borrow_classes = *of.borrow_classes.get_or_insert(BORROW_CLASSES);
         let inherited = if self.parent.is_some() { Origin::Parent } else { Origin::Default };
         let origins = [
             (&self.given, Origin::Argument),
@@ -153,13 +117,13 @@ impl<B: Backend> PoolBuilder<B> {
             (&self.file, Origin::File),
             (&self.inherited, inherited),
         ];
-        let settings = effective.with_origins(origins);
+        let settings = of.with_origins(origins);
         logging::debug!(
             "pool {name}: {}",
             settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         );
         let hooks = with_own_names(self.hooks)?;
-        let owns_arena = self.arena.is_none() && !is_of_parent;
+        let owns_arena = has_own && !is_of_parent;
         let id = self.device.id();
         let device = self.device;
         let supply =
@@ -175,16 +139,34 @@ impl<B: Backend> PoolBuilder<B> {
         })?;
         core.supply::<B>().set_private(is_private);
         arena.iter().filter(|_| !is_of_parent).for_each(DeviceArena::restart_reserved_peak);
-        let pool = Pool::of_core(core, effective, settings);
+        let pool = Pool::of_core(core, of, settings);
         if share > 0 {
             pool.set_share(share)?;
         }
         Ok(pool)
     }
 
-    /// Returns a setting: its argument, or that of the environment, the file or the parent.
-    fn setting<T>(&self, of: impl FnMut(&Settings) -> Option<T>) -> Option<T> {
-        [&self.given, &self.environment, &self.file, &self.inherited].into_iter().find_map(of)
+    /// Returns each setting from its argument, or from the environment, the file or the parent.
+    fn merged(&self) -> Settings {
+        let above = [&self.file, &self.environment, &self.given].into_iter();
+        above.fold(self.inherited.clone(), |below, above| below.with(above.clone()))
+    }
+
+    /// Checks the initial memory of a pool, which may have some if it `has_own` virtual memory.
+    fn check_initial(&mut self, has_own: bool) -> Result<(), Error> {
+        let unbounded = self.environment.initial.filter(|&of| of == Amount::Unlimited);
+        if !has_own || self.parent.is_some() {
+            // The variable is for all pools that can have such memory.
+            self.environment.initial = None;
+        }
+        let wrong = self.own_initial().filter(|&of| !has_own || of == Amount::Unlimited);
+        let Some(initial) = wrong.or(unbounded) else { return Ok(()) };
+        Err(Error::configuration(
+            "initial",
+            initial.to_string(),
+            "it is bytes or a percentage, and needs the virtual source and the pool's own arena; set that source, or the \
+             arena's `initial_bytes`",
+        ))
     }
 
     /// The least limit of the pools above.
@@ -207,15 +189,11 @@ impl<B: Backend> PoolBuilder<B> {
         }
     }
 
-    /// The bytes of a setting, with percentages of `whole`.
-    fn bytes(&self, whole: u64, of: impl FnMut(&Settings) -> Option<Amount>) -> Option<u64> {
-        self.setting(of).map(|amount| as_cap(amount.bytes_of(whole)))
-    }
-
     /// The limit of the pool that [`build`](Self::build) makes.
     pub(crate) fn limit_bytes(&self) -> Result<Option<u64>, Error> {
         self.given.check()?;
-        Ok(self.bytes(self.whole()?, |of| of.limit).and_then(as_limit))
+        let whole = self.whole()?;
+        Ok(self.merged().limit.and_then(|limit| as_limit(as_cap(limit.bytes_of(whole)))))
     }
 
     /// Initial memory whose absence is an error. That of the environment applies only to pools that can have it.
@@ -226,7 +204,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// The source that is set, or that of the arena that is; the device has it.
     fn resolved_source(&self) -> Result<Source, Error> {
         let own = self.arena.as_ref().map(|of| if of.is_growing() { Source::Virtual } else { Source::Arena });
-        let source = own.or(self.setting(|of| of.source)).unwrap_or_default();
+        let source = own.or(self.merged().source).unwrap_or_default();
         let has_driver_pool = self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED);
         let (set, reason) = match (self.given.source, source) {
             (Some(set), _) if set != source => {
@@ -265,7 +243,7 @@ impl<B: Backend> PoolBuilder<B> {
                 match source {
                     // Memory of a private child keeps its addresses, also under a limit that is raised.
                     Source::Virtual => {
-                        let is_private = self.setting(|of| of.private) == Some(true);
+                        let is_private = self.merged().private == Some(true);
                         self.growing(builder.reserves_total(is_private).within(ledger), of_virtual)
                     }
                     // Of a root it is all that the limit allows, and other kinds of memory are beside it.
@@ -286,7 +264,7 @@ impl<B: Backend> PoolBuilder<B> {
         match builder.clone().initial_bytes(*initial).build() {
             // The variable is for all pools of the process.
             Err(error) if self.own_initial().is_none() && *initial > 0 && error.is_out_of_memory() => {
-                let name = self.setting(|of| of.name.clone()).unwrap_or_default();
+                let name = self.merged().name.unwrap_or_default();
                 logging::warn!("pool {name}: no initial memory, because {error}");
                 (*initial, self.environment.initial, self.file.initial) = (0, None, None);
                 builder.build()

@@ -79,21 +79,21 @@ impl<B: Backend> Pool<B> {
 
     /// How to make a pool on `device`.
     pub fn builder(device: &B) -> PoolBuilder<B> {
-        PoolBuilder::new(device)
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        PoolBuilder::new(device, Settings { name: Some(name), ..Settings::default() })
     }
 }
 
 impl<B: Backend> PoolBuilder<B> {
-    fn new(device: &B) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    fn new(device: &B, inherited: Settings) -> Self {
         Self {
             device: device.clone(),
             arena: None,
             parent: None,
             hooks: Vec::new(),
             given: Settings::default(),
-            inherited: Settings { name: Some(name), ..Settings::default() },
+            inherited,
             environment: Settings::default(),
             file: Settings::default(),
         }
