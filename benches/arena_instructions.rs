@@ -154,8 +154,7 @@ fn print_times() -> Result<(), ArenaError> {
         let (median, least) = nanoseconds(|pairs| bench.run("random", pairs).expect("there is space"));
         let (lifo, least_lifo) = nanoseconds(|pairs| bench.run("lifo", pairs).expect("there is space"));
         println!("lifo,   {live:6} live {lifo:6.1} {least_lifo:6.1}");
-        let free = bench.arena.free_blocks(Zone::Dynamic);
-        println!("random, {live:6} live {median:6.1} {least:6.1}   {free} free");
+        println!("random, {live:6} live {median:6.1} {least:6.1}");
     }
     let (median, _) = nanoseconds(|pairs| {
         for _ in 0..pairs {

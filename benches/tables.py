@@ -287,13 +287,6 @@ def host() -> dict[str, str]:
     pairs = [[row["case"], *(number(row[key]) for key in keys)] for row in lines(folder / "cuda_pair.jsonl")]
     made["cuda-pair"] = markdown(["ns", "cudaMalloc", "managed", "cudaMallocAsync", "arena", "a pool's miss", "a pool's hit"], pairs)
 
-    body = []
-    for row in lines(folder / "freed_last.jsonl"):
-        kept, without = row["kept"], row["without_hand"]
-        change = f"{number(without)} ({100 * (without / kept - 1):+.0f} %)" if abs(without / kept - 1) >= 0.015 else "="
-        body.append([row["case"], number(kept), change])
-    made["freed-last"] = markdown(["instructions", "with the block in hand", "without"], body)
-
     cold = {(row["choice"], row["trace"]): row for row in lines(folder / "size_classes.jsonl") if row["pass"] == "cold"}
 
     def held(choice: str, trace: str, key: str) -> float:

@@ -120,14 +120,6 @@ impl<S: Stream> Uses<S> {
         ids
     }
 
-    /// Whether both have the same writer and the same users.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
-        let (users, others) = (self.ids(), other.ids());
-        users.last() == others.last()
-            && users.len() == others.len()
-            && users.iter().all(|user| others.contains(user))
-    }
-
     /// Returns the streams that `stream` must wait for before it reads or writes the bytes.
     pub(crate) fn before(&self, stream: &S, access: Access) -> Streams<S> {
         let mut users = match access {

@@ -73,7 +73,7 @@ fn exhaustion_throws() {
 fn read_write() {
     for kind in ALL.into_iter().skip(1) {
         let setup = kind.setup(POOL);
-        let mut buffer = setup.arena.allocate_elements::<i32>(4, &setup.stream).expect("memory");
+        let mut buffer = setup.arena.allocate(16, &setup.stream).expect("memory");
         let values: Vec<u8> = [10i32, 20, 30, 40].iter().flat_map(|value| value.to_le_bytes()).collect();
         buffer.write(&values, &setup.stream).expect("no fault");
         assert!(buffer.write(&[0; 17], &setup.stream).is_err(), "beyond its length");

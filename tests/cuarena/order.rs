@@ -3,7 +3,6 @@
 
 use super::{Audited, KB, MB, Setup, audited, close_gate, discrete};
 use std::sync::mpsc::Sender;
-use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice, HostStream};
@@ -223,18 +222,6 @@ fn a_block_that_grows_elsewhere_takes_what_is_still_being_written() {
 }
 
 #[test]
-fn a_block_grows_in_place_behind_readers_of_what_it_grows_into() {
-    both_ways(2, 0xAA, 0xBB, |scene| {
-        let (mut block, behind) = (scene.block(0xCC), scene.block(0xAA));
-        let gate = scene.held_back_reader(scene.a(), &behind);
-        drop(behind);
-        block.resize(2 * BLOCK, &scene.b).expect("memory");
-        assert_eq!((block.offset().expect("live"), block.capacity()), (0, 2 * BLOCK));
-        scene.seen_after_fill(&mut block, gate)
-    });
-}
-
-#[test]
 fn one_stream_never_waits() {
     let setup = audited(MB);
     let (hole, mut block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
@@ -335,30 +322,6 @@ fn a_reset_during_an_allocation_does_not_forget_the_last_reader() {
     assert_eq!(seen, (0xAA, 3));
 }
 
-/// While a block grows in place, and is being put behind the last reader of what it grows into, its place is
-/// held: the arena cannot be reset under it.
-#[test]
-fn a_reset_during_a_resize_is_refused() {
-    let scene = Scene::new(2, false);
-    let [other] = scene.setup.streams();
-    let mut block = scene.setup.arena.allocate(BLOCK, &other).expect("memory");
-    let behind = scene.block(0xAA);
-    let gate = scene.held_back_reader(scene.a(), &behind);
-    drop(behind);
-    let arena = scene.setup.arena.clone();
-    scene.setup.device.before_record(move || {
-        assert!(matches!(
-            arena.reset().as_ref().err().and_then(vrampool::Error::arena),
-            Some(ArenaError::Pinned)
-        ));
-    });
-    block.resize(2 * BLOCK, &other).expect("room behind it");
-    scene.setup.device.fill(&other, block.on_mut(&other).expect("live"), 0xBB).expect("queued");
-    assert_eq!(scene.seen(gate), 0xAA);
-    scene.setup.arena.reset().expect("nothing is held");
-    assert!(block.on(&other).is_err());
-}
-
 /// A region is bytes of its own block, also across a reset.
 #[test]
 fn a_reset_under_a_region_is_refused() {
@@ -388,6 +351,5 @@ fn a_stream_of_another_device_is_refused() {
     refused(block.used_on(&foreign));
     refused(block.resize(2 * MB, &foreign));
     refused(block.resize(2 * BLOCK, &foreign));
-    refused(block.resize_discarding(2 * BLOCK, &foreign));
     assert_eq!((block.len(), setup.arena.used()), (BLOCK, BLOCK));
 }

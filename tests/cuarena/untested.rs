@@ -112,21 +112,10 @@ fn sizes_that_overflow_are_errors() {
         overflows(setup.arena.allocate(bytes, &setup.stream));
         overflows(setup.arena.allocate_in(bytes, Zone::Stable, &setup.stream));
     }
-    for count in [u64::MAX, (1 << 61) + 1, 1 << 61] {
-        overflows(setup.arena.allocate_elements::<f64>(count, &setup.stream));
-    }
     for bytes in [u64::MAX - 63, 1 << 63, MB + 1] {
         let error = setup.arena.allocate(bytes, &setup.stream).expect_err("too much");
         assert!(error.is_out_of_memory(), "{error}");
     }
-    for alignment in [0, 3, 96, u64::MAX] {
-        let answer = setup.arena.allocate_aligned(1, alignment, Zone::Dynamic, &setup.stream);
-        assert!(matches!(
-            answer.as_ref().err().and_then(Error::arena),
-            Some(ArenaError::Alignment { alignment: given, .. }) if *given == alignment
-        ));
-    }
-    assert!(setup.arena.allocate_aligned(1, 1 << 63, Zone::Dynamic, &setup.stream).is_err());
     assert_eq!(setup.arena.align_up(u64::MAX), None);
     assert_eq!(setup.arena.align_up(1), Some(setup.arena.alignment()));
     assert_eq!(setup.arena.used(), used.capacity());
@@ -160,7 +149,6 @@ fn stale_buffers_get_errors_and_free_nothing() {
         arena_error(stale.read(&mut [0; 1000], &setup.stream));
         for bytes in [10, 1000, 5000] {
             arena_error(stale.resize(bytes, &setup.stream));
-            arena_error(stale.resize_discarding(bytes, &setup.stream));
         }
         drop(stale);
         assert_eq!(setup.arena.used(), new.capacity());
@@ -191,15 +179,16 @@ fn the_peak_is_for_life() {
     let stable = setup.arena.allocate_in(MB, Zone::Stable, &setup.stream).expect("memory");
     let mut dynamic = setup.allocate(2 * MB);
     assert_eq!(setup.arena.peak_used(), 3 * MB);
+    // Its data is copied from one block to the other.
     dynamic.resize(4 * MB, &setup.stream).expect("memory");
-    assert_eq!(setup.arena.peak_used(), 5 * MB);
+    assert_eq!(setup.arena.peak_used(), 7 * MB);
     drop((stable, dynamic));
-    assert_eq!((setup.arena.used(), setup.arena.peak_used()), (0, 5 * MB));
+    assert_eq!((setup.arena.used(), setup.arena.peak_used()), (0, 7 * MB));
     setup.arena.reset().expect("nothing moves");
-    assert_eq!(setup.arena.peak_used(), 5 * MB);
+    assert_eq!(setup.arena.peak_used(), 7 * MB);
     setup.arena.resize(32 * MB).expect("memory");
-    assert_eq!(setup.arena.peak_used(), 5 * MB);
-    let _more = setup.allocate(6 * MB);
-    assert_eq!(setup.arena.peak_used(), 6 * MB);
+    assert_eq!(setup.arena.peak_used(), 7 * MB);
+    let _more = setup.allocate(8 * MB);
+    assert_eq!(setup.arena.peak_used(), 8 * MB);
     assert!(audited(MB).arena.peak_used() == 0, "another's is its own");
 }

@@ -66,13 +66,3 @@ fn memory_is_released_and_detached_while_a_completed_stream_is_captured() {
     assert!(arena.release(0).expect("no fault") >= 8 * PAGE);
     detach(&arena).map(drop).expect("no fault");
 }
-
-#[test]
-fn a_resize_in_place_waits_for_no_completed_stream() {
-    let (_device, arena, [writer, _, other], _) = scene();
-    let mut block = arena.allocate(4 * PAGE, &other).expect("memory");
-    let (go, _) = stall(&writer);
-    block.resize(8 * PAGE, &other).expect("there is room");
-    assert_eq!(arena.stream_waits(), 0);
-    go.send(()).expect("it listens");
-}

@@ -3,11 +3,11 @@
 use super::{Live, PAGE, Scene, scene};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::{Error, arena::ArenaError, arena::Zone};
+use vrampool::{Error, arena::ArenaError};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate { bytes: u64, stream: usize, alignment: u64 },
+    Allocate { bytes: u64, stream: usize },
     Free { which: usize },
     Write { which: usize, stream: usize },
     Resize { which: usize, bytes: u64, stream: usize },
@@ -22,10 +22,8 @@ fn bytes() -> impl Strategy<Value = u64> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let alignment = prop_oneof![8 => Just(1), 1 => (0..15u32).prop_map(|shift| 1 << shift)];
     prop_oneof![
-        12 => (bytes(), 0..3usize, alignment)
-            .prop_map(|(bytes, stream, alignment)| Step::Allocate { bytes, stream, alignment }),
+        12 => (bytes(), 0..3usize).prop_map(|(bytes, stream)| Step::Allocate { bytes, stream }),
         9 => any::<usize>().prop_map(|which| Step::Free { which }),
         2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
         2 => (any::<usize>(), bytes(), 0..3usize)
@@ -44,20 +42,15 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
     for step in steps {
         seeds += 1;
         match step {
-            Step::Allocate { bytes, stream, alignment } => {
-                let buffer =
-                    scene.arena.allocate_aligned(bytes, alignment, Zone::Dynamic, &scene.streams[stream]);
-                match buffer {
-                    Ok(buffer) => {
-                        assert!(buffer.offset().expect("live").is_multiple_of(alignment));
-                        let mut one = Live { buffer, seed: 0, address: 0 };
-                        scene.write(&mut one, stream, seeds);
-                        stitched += u64::from(one.is_stitched(&scene));
-                        live.push(one);
-                    }
-                    Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+            Step::Allocate { bytes, stream } => match scene.arena.allocate(bytes, &scene.streams[stream]) {
+                Ok(buffer) => {
+                    let mut one = Live { buffer, seed: 0, address: 0 };
+                    scene.write(&mut one, stream, seeds);
+                    stitched += u64::from(one.is_stitched(&scene));
+                    live.push(one);
                 }
-            }
+                Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+            },
             Step::Free { which } if !live.is_empty() => {
                 let one = live.swap_remove(which % live.len());
                 scene.check(&one, which % 3);

@@ -1,4 +1,4 @@
-//! Sizes, limits and alignments that cannot be, or only just.
+//! Sizes and limits that cannot be, or only just.
 
 use super::{AuditDevice, Device, PAGE, scene};
 use vrampool::Ledger;
@@ -16,23 +16,14 @@ fn sizes_that_cannot_be_are_errors() {
         // One that two streams used, which is free.
         scene.live(PAGE, 0, 2).expect("memory").buffer.used_on(&scene.streams[1]).expect("no fault");
         for bytes in [1 << 34, 1 << 45, 1 << 60, PAGE.wrapping_neg(), u64::MAX] {
-            for alignment in [1, 1 << 20, 1 << 63] {
-                let refused = scene.arena.allocate_aligned(bytes, alignment, Zone::Dynamic, stream);
-                assert!(refused.as_ref().err().and_then(Error::arena).is_some(), "{bytes} {alignment}");
-            }
+            let refused = scene.arena.allocate(bytes, stream);
+            assert!(refused.as_ref().err().and_then(Error::arena).is_some(), "{bytes}");
             assert!(kept.buffer.resize(bytes, stream).is_err());
         }
         assert!(matches!(
             scene.arena.allocate(0, stream).as_ref().err().and_then(Error::arena),
             Some(ArenaError::ZeroBytes)
         ));
-        for alignment in [0, 3, 100] {
-            let refused = scene.arena.allocate_aligned(8, alignment, Zone::Dynamic, stream);
-            assert!(
-                matches!(refused.as_ref().err().and_then(Error::arena), Some(ArenaError::Alignment { .. })),
-                "{alignment}"
-            );
-        }
         assert_eq!(scene.arena.allocate_in(8, Zone::Stable, stream).expect("all of it is stable").len(), 8);
         scene.check(&kept, 0);
         scene.check_books([&kept]);
@@ -78,23 +69,6 @@ fn a_stitched_block_cannot_have_no_bytes() {
     assert!(refused.expect_err("the limit").is_out_of_memory());
     scene.check(&stitched, 2);
     scene.check_books(all.iter().chain([&stitched]));
-}
-
-/// Above the arena's own alignment there is no stitching: the range grows instead, by just what is lacking.
-#[test]
-fn alignments_above_the_arenas_are_kept_to() {
-    let limited = scene(|builder| builder.limit(16 * PAGE));
-    let whole = limited.arena.allocate_aligned(16 * PAGE, 8 * PAGE, Zone::Dynamic, &limited.streams[0]);
-    assert_eq!(whole.expect("all of it").offset().expect("live") % (8 * PAGE), 0);
-    let scene = scene(|builder| builder);
-    let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
-    let mut nth = 0;
-    all.retain(|_| {
-        nth += 1;
-        nth % 2 == 0
-    });
-    let aligned = scene.arena.allocate_aligned(10 * PAGE, 16 * PAGE, Zone::Dynamic, &scene.streams[0]);
-    assert_eq!(aligned.expect("there is no limit").offset().expect("live") % (16 * PAGE), 0);
 }
 
 #[test]

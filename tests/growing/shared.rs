@@ -108,22 +108,6 @@ fn each_free_marks_the_writer_and_the_readers() {
     assert_eq!([(); 2].map(|()| free_shared()), [2; 2]);
 }
 
-/// A block grows in place into the free memory behind it, whichever streams used that.
-#[test]
-fn a_resize_finds_what_several_streams_used() {
-    for is_growing in [false, true] {
-        let (_device, arena, [own, reader, _]) = scene(16, is_growing);
-        let mut block = arena.allocate(8 * PAGE, &own).expect("memory");
-        let next = arena.allocate(8 * PAGE, &own).expect("memory");
-        let (go, _) = stall(&reader);
-        next.used_on(&reader).expect("no fault");
-        drop(next);
-        let resized = block.resize(16 * PAGE, &own);
-        go.send(()).expect("it listens");
-        assert!(resized.is_ok(), "growing: {is_growing}: {resized:?}");
-    }
-}
-
 /// Memory that all streams are done with is not left for new memory, whatever looked when.
 #[test]
 fn nothing_is_mapped_while_what_is_free_is_done() {

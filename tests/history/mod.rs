@@ -15,7 +15,6 @@ struct Live {
     block: BlockId,
     range: Range<u64>,
     region: Zone,
-    alignment: u64,
     /// Where it moves.
     to: Option<u64>,
 }
@@ -27,8 +26,8 @@ pub(crate) struct History {
     stable: u64,
     capacity: u64,
     taken: Vec<Live>,
-    /// Ranges that are neither live nor free, and whether a copy may still access them.
-    held: Vec<(Range<u64>, bool)>,
+    /// Ranges that are neither live nor free.
+    held: Vec<Range<u64>>,
     freed: Vec<BlockId>,
     peak: u64,
     foreign: BlockId,
@@ -54,18 +53,17 @@ impl History {
     /// Does it to both, and compares them.
     pub(crate) fn apply(&mut self, operation: Operation) {
         match operation {
-            Operation::Allocate { bytes, alignment, region } => self.allocate(bytes, alignment, region),
+            Operation::Allocate { bytes, region } => self.allocate(bytes, region),
             Operation::Free { which } => self.free(which),
             Operation::FreeStale { which } => {
                 assert_eq!(self.arena.free(self.foreign), Err(ArenaError::ForeignBlock));
-                assert_eq!(self.arena.resize_in_place(self.foreign, 1), Err(ArenaError::ForeignBlock));
+                assert_eq!(self.arena.offset(self.foreign), Err(ArenaError::ForeignBlock));
                 if let Some(&block) = self.freed.get(which % self.freed.len().max(1)) {
                     assert_eq!(self.arena.free(block), Err(ArenaError::StaleBlock));
                     assert_eq!(self.arena.offset(block), Err(ArenaError::StaleBlock));
                     assert_eq!(self.arena.begin_move(block), Err(ArenaError::StaleBlock));
                 }
             }
-            Operation::Resize { which, bytes } => self.resize(which, bytes),
             Operation::Begin { which } => {
                 if let Some(live) = pick(&mut self.taken, which) {
                     let block = live.block;
@@ -75,8 +73,6 @@ impl History {
             Operation::Commit { which } => self.end_any_move(which, true),
             Operation::Cancel { which } => self.end_any_move(which, false),
             Operation::Pass { budget, fails_at } => self.pass(budget, fails_at),
-            Operation::Release => self.release(),
-            Operation::SetCapacity { bytes } => self.set_capacity(bytes),
             Operation::Reset => {
                 self.arena.reset();
                 self.freed.extend(self.taken.drain(..).map(|live| live.block));
@@ -97,7 +93,7 @@ impl History {
     fn gaps(&self, region: Zone) -> Vec<Range<u64>> {
         let Range { start, end } = self.region(region);
         let mut taken: Vec<Range<u64>> = self.taken.iter().map(|live| live.range.clone()).collect();
-        taken.extend(self.held.iter().map(|(range, _)| range.clone()));
+        taken.extend(self.held.iter().cloned());
         taken.retain(|range| start <= range.start && range.start < end);
         taken.sort_by_key(|range| range.start);
         let (mut gaps, mut at) = (Vec::new(), start);
@@ -111,17 +107,14 @@ impl History {
         gaps
     }
 
-    fn allocate(&mut self, bytes: u64, alignment: u64, region: Zone) {
+    fn allocate(&mut self, bytes: u64, region: Zone) {
         let size = bytes.next_multiple_of(self.alignment);
-        let coarse = alignment.max(self.alignment);
         let gaps = self.gaps(region);
-        let block = match self.arena.allocate_aligned(bytes, alignment, region) {
+        let block = match self.arena.allocate(bytes, region) {
             Ok(block) => block,
-            Err(ArenaError::Alignment { .. }) => return assert!(!alignment.is_power_of_two()),
             Err(ArenaError::NoStableZone) => return assert!(region == Zone::Stable && self.stable == 0),
             Err(ArenaError::NoSpace { available_bytes: available, largest_bytes: largest, .. }) => {
-                let fits = gaps.iter().find(|gap| gap.start.next_multiple_of(coarse) + size <= gap.end);
-                assert_eq!(fits, None, "{size} bytes fit at {coarse}");
+                assert_eq!(gaps.iter().find(|gap| length(gap) >= size), None, "{size} bytes fit");
                 assert_eq!(available, gaps.iter().map(|gap| gap.end - gap.start).sum());
                 return assert_eq!(largest, longest(&gaps));
             }
@@ -129,19 +122,17 @@ impl History {
         };
         let offset = self.arena.offset(block).unwrap();
         let range = offset..offset + size;
-        assert!(offset.is_multiple_of(coarse) && alignment.is_power_of_two());
+        assert!(offset.is_multiple_of(self.alignment));
         let home = gaps.iter().find(|gap| gap.start <= range.start && range.end <= gap.end);
         let home = home.expect("a block comes from a gap of its region");
-        if coarse == self.alignment {
-            let end = self.region(region).end;
-            let holes = gaps.iter().filter(|gap| gap.end < end).map(length);
-            match holes.filter(|&bytes| bytes >= size).min() {
-                Some(best) => assert_eq!(length(home), best, "the smallest hole that fits"),
-                None => assert_eq!(home.end, end, "the free end where no hole does"),
-            }
+        let end = self.region(region).end;
+        let holes = gaps.iter().filter(|gap| gap.end < end).map(length);
+        match holes.filter(|&bytes| bytes >= size).min() {
+            Some(best) => assert_eq!(length(home), best, "the smallest hole that fits"),
+            None => assert_eq!(home.end, end, "the free end where no hole does"),
         }
         assert!(self.taken.iter().all(|live| live.block != block) && !self.freed.contains(&block));
-        self.taken.push(Live { block, range, region, alignment: coarse, to: None });
+        self.taken.push(Live { block, range, region, to: None });
     }
 
     fn free(&mut self, which: usize) {
@@ -156,30 +147,6 @@ impl History {
         self.freed.push(block);
     }
 
-    fn resize(&mut self, which: usize, bytes: u64) {
-        let Some(live) = pick(&mut self.taken, which).cloned() else { return };
-        let size = bytes.next_multiple_of(self.alignment);
-        let room = self.gaps(live.region).iter().find(|gap| gap.start == live.range.end).map_or(0, length);
-        let old = length(&live.range);
-        let expected = if live.to.is_some() {
-            Err(Refused::Other(ArenaError::Moving))
-        } else if size > old + room {
-            Err(Refused::NoRoom { by: size - old, room })
-        } else {
-            Ok(())
-        };
-        let resized = self.arena.resize_in_place(live.block, bytes).map_err(|error| match error {
-            ArenaError::NoRoom { by_bytes: by, room_bytes: room, .. } => Refused::NoRoom { by, room },
-            error => Refused::Other(error),
-        });
-        assert_eq!(resized, expected);
-        if expected.is_ok()
-            && let Some(live) = pick(&mut self.taken, which)
-        {
-            live.range.end = live.range.start + size;
-        }
-    }
-
     fn begin(&mut self, block: BlockId) -> Option<Move> {
         let live = self.taken.iter().find(|live| live.block == block)?.clone();
         let wrong =
@@ -188,9 +155,8 @@ impl History {
             assert_eq!(self.arena.begin_move(block), Err(error));
             return None;
         }
-        let blocked = self.taken.iter().map(|other| other.range.end).filter(|&end| end <= live.range.start);
-        let start = blocked.max().unwrap_or(0).max(self.stable);
-        let to = start.next_multiple_of(live.alignment);
+        let ends = self.taken.iter().map(|other| &other.range).chain(&self.held).map(|range| range.end);
+        let to = ends.filter(|&end| end <= live.range.start).max().unwrap_or(0).max(self.stable);
         let began = self.arena.begin_move(block).unwrap();
         if to >= live.range.start {
             assert_eq!(began, None);
@@ -202,15 +168,7 @@ impl History {
             (block, live.range.start, to, length(&live.range))
         );
         assert_eq!(began.overlaps(), to + began.bytes > began.from);
-        let mut touched = false;
-        for (range, vacated) in &mut self.held {
-            if range.end > to && range.start < live.range.start {
-                touched |= *vacated;
-                range.end = to.max(range.start);
-            }
-        }
-        self.held.push((to..live.range.start, touched));
-        self.held.retain(|(range, _)| !range.is_empty());
+        self.held.push(to..live.range.start);
         self.taken.iter_mut().find(|live| live.block == block)?.to = Some(to);
         Some(began)
     }
@@ -232,15 +190,12 @@ impl History {
     fn end(&mut self, block: BlockId, commits: bool) {
         let live = self.taken.iter_mut().find(|live| live.block == block).unwrap();
         let (from, to) = (live.range.clone(), live.to.take().unwrap());
-        let hole = self.held.iter_mut().find(|(range, _)| range.start == to).unwrap();
         let answer = if commits { self.arena.commit_move(block) } else { self.arena.cancel_move(block) };
         assert_eq!(answer, Ok(()));
         if commits {
             live.range = to..to + length(&from);
-            *hole = (live.range.end..from.end, true);
-        } else if !hole.1 {
-            self.held.retain(|(range, _)| range.start != to);
         }
+        self.held.retain(|range| range.start != to);
     }
 
     /// A pass of compaction in which the copy of one move fails.
@@ -260,35 +215,6 @@ impl History {
             }
         }
     }
-
-    fn release(&mut self) {
-        self.arena.release_vacated();
-        let moving = self.taken.iter().filter(|live| live.to.is_some()).map(|live| live.range.start);
-        let moving: Vec<u64> = moving.collect();
-        self.held.retain_mut(|(range, vacated)| {
-            *vacated &= !moving.contains(&range.end);
-            !*vacated && moving.contains(&range.end)
-        });
-    }
-
-    fn set_capacity(&mut self, bytes: u64) {
-        let new = bytes / self.alignment * self.alignment;
-        let ends = self.taken.iter().map(|live| live.range.end);
-        let needed = ends.chain(self.held.iter().map(|(range, _)| range.end)).max().unwrap_or(0);
-        let needed = needed.max(self.stable);
-        match self.arena.set_capacity(bytes) {
-            Ok(()) => {
-                assert!(new >= needed);
-                self.capacity = new;
-            }
-            Err(ArenaError::CapacityInUse { needed_bytes: reported, .. }) => {
-                assert_eq!(reported, needed);
-                assert!(new < needed);
-            }
-            Err(ArenaError::StableTooLarge { .. }) => assert!(self.stable > 0 && new <= self.stable),
-            Err(error) => panic!("{error}"),
-        }
-    }
 }
 
 fn pick(taken: &mut [Live], which: usize) -> Option<&mut Live> {
@@ -302,11 +228,4 @@ fn length(range: &Range<u64>) -> u64 {
 
 fn longest(gaps: &[Range<u64>]) -> u64 {
     gaps.iter().map(length).max().unwrap_or(0)
-}
-
-/// Why a block was not resized: the figures of an error, which only its crate makes.
-#[derive(Debug, PartialEq)]
-enum Refused {
-    NoRoom { by: u64, room: u64 },
-    Other(ArenaError),
 }

@@ -89,11 +89,6 @@ impl<B: Backend> Allocator for OnDevice<B> {
         drop(buffer);
         Ok(())
     }
-
-    fn grow(&mut self, mut buffer: ArenaBuffer<B>, bytes: u64) -> Result<ArenaBuffer<B>, Error> {
-        buffer.resize_discarding(bytes, &self.stream)?;
-        Ok(buffer)
-    }
 }
 
 /// A pool.

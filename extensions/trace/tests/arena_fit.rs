@@ -14,8 +14,9 @@ fn overhead(name: &str) -> Result<f64, Box<dyn Error>> {
     for event in trace.events() {
         match event.op {
             Op::Allocate => {
-                live.insert(event.id, arena.allocate(event.size.max(1), Zone::Dynamic)?);
-                highest = highest.max(arena.highest_end());
+                let block = arena.allocate(event.size.max(1), Zone::Dynamic)?;
+                highest = highest.max(arena.offset(block)? + event.size.max(1).next_multiple_of(512));
+                live.insert(event.id, block);
             }
             Op::Free => {
                 if let Some(block) = live.remove(&event.id) {

@@ -5,15 +5,12 @@
 //! never drop the last handle of a stream or a range.
 
 use super::ArenaBuffer;
-use super::core::ArenaCore;
 use super::detach::Phase;
-use super::find::Waits;
 use super::live_block::LiveBlock;
-use super::mapping::pages::Budget;
 use super::request::ArenaRequest;
-use super::state::{State, StitchedPlace, TakenBlock};
+use super::state::State;
 use crate::heap::core::BackendState;
-use crate::heap::space::{BlockId, Zone};
+use crate::heap::space::Zone;
 use crate::streams::uses::Streams;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -30,28 +27,6 @@ pub(crate) struct Refill<S> {
     pub(crate) dropped: Option<S>,
 }
 
-impl<B: Backend> ArenaCore<B> {
-    /// Allocates a block, unless that needs more than bookkeeping.
-    #[inline(always)]
-    pub(super) fn allocate_at_once(
-        self: &Arc<Self>,
-        request: &ArenaRequest<'_, B::Stream>,
-    ) -> Option<ArenaBuffer<B>> {
-        let mut locked = self.state.lock();
-        let state = &mut *locked;
-        let &ArenaRequest { bytes, alignment, stream, .. } = request;
-        if !state.is_attached() || state.uses.are_others_unasked(stream.id()) {
-            return None;
-        }
-        state.uses.ticks.used_by(stream.id());
-        let (block, _, size) = state.find_at_once(request)?;
-        state.slots.insert(block, stream.clone());
-        let range = state.range.take_handle();
-        drop(locked);
-        Some(ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment)))
-    }
-}
-
 impl<B: Backend> ArenaBuffer<B> {
     /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.
     #[inline(always)]
@@ -66,54 +41,31 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let state = State::<B>::of(backend_state).filter(|state| state.is_attached())?;
         state.uses.ticks.used_by(stream.id());
-        let request = ArenaRequest::new((bytes, 1, Zone::Dynamic), stream);
-        let ((block, offset, size), more) = match state.find_at_once(&request) {
-            Some(block) => (block, Vec::new()),
-            None => self.take_elsewhere(state, &request)?,
+        let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
+        let ((block, mut offset, size), stitched) = match state.take_hole(&request) {
+            Some(hole) => (hole, None),
+            None => state.take_unawaited(&request)?,
         };
         let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
         let slot = state.slots.insert(block, writer);
-        if self.stitched_at.is_some() {
-            slot.has_more(more);
+        if let Some(place) = stitched {
+            slot.has_more(place.more);
+            offset = place.offset;
+            // Not the last handle of the range: the state has one.
+            (self.range, self.stitched_at) = (Some(place.memory), Some(offset));
         } else if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
             // Not the last handle of a replaced range: the state has one.
             self.range = Some(state.range.take_handle());
         }
         let stays = state.backing.is_some();
         let start = if stays { self.range().address() } else { None };
-        (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
+        (self.block, self.len, self.size) = (block, bytes, size);
         self.is_emptied = false;
         let end = if stays { 0 } else { offset + size };
         Some(Refill { end, address: start.map_or(0, |start| start + offset), dropped })
-    }
-
-    /// Takes memory that the first search did not find, and that needs no wait. Returns the first block with the offset
-    /// and size of all, and, of a stitched range, the other blocks.
-    #[cold]
-    #[inline(never)]
-    fn take_elsewhere(
-        &mut self,
-        state: &mut State<B>,
-        request: &ArenaRequest<'_, B::Stream>,
-    ) -> Option<((BlockId, u64, u64), Vec<BlockId>)> {
-        let TakenBlock { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
-        let stream = request.stream;
-        let (offset, size, awaited) = state.await_users(block, stream);
-        let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
-        let (size, awaited) = state.await_more_users(more, stream, (size, awaited));
-        if awaited.is_some() {
-            [block].iter().chain(more).for_each(|&block| state.free_freed(block));
-            return None;
-        }
-        let Some(StitchedPlace { memory, offset, more }) = stitched else {
-            return Some(((block, offset, size), Vec::new()));
-        };
-        // Not the last handle of the range: the state has one.
-        (self.range, self.stitched_at) = (Some(memory), Some(offset));
-        Some(((block, offset, size), more))
     }
 
     /// The streams that may use the block, as [`users`](Self::users).
@@ -146,9 +98,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { engine, slots, uses, .. } = state;
         let Some(user) = slots.sole_user(self.block) else { return false };
         let (offset, size) = engine.extent(self.block);
-        if !uses.put_own(offset..offset + size, user) {
-            return false;
-        }
+        uses.put_own(offset..offset + size, user);
         if may_mark {
             uses.freed_unmarked(user, size);
             self.arena.note_markers(uses.are_any_unasked());
@@ -173,10 +123,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { engine, uses, .. } = state;
         for &block in [self.block].iter().chain(slot.more()) {
             let (offset, size) = engine.extent(block);
-            // Of parts recorded before one that is not, the general path records nothing more.
-            if !uses.put_own(offset..offset + size, &slot.uses.writer) {
-                return false;
-            }
+            uses.put_own(offset..offset + size, &slot.uses.writer);
         }
         if may_mark {
             uses.freed_unmarked(&slot.uses.writer, bytes);

@@ -47,7 +47,6 @@ pub struct ArenaBuffer<B: Backend> {
     pub(super) stream: Option<B::Stream>,
     pub(super) len: u64,
     pub(super) size: u64,
-    pub(super) alignment: u64,
 }
 
 impl<B: Backend> ArenaBuffer<B> {
@@ -55,7 +54,7 @@ impl<B: Backend> ArenaBuffer<B> {
         arena: Arc<ArenaCore<B>>,
         range: Arc<B::Memory>,
         block: BlockId,
-        (len, size, alignment): (u64, u64, u64),
+        (len, size): (u64, u64),
     ) -> Self {
         Self {
             arena,
@@ -67,7 +66,6 @@ impl<B: Backend> ArenaBuffer<B> {
             stream: None,
             len,
             size,
-            alignment,
         }
     }
 

@@ -45,7 +45,6 @@ const ADDRESSES: u64 = 3;
 pub struct ArenaBuilder<B: Backend> {
     device: B,
     limit: Option<u64>,
-    clamp: bool,
     stable_bytes: u64,
     kind: MemoryKind,
     grows: bool,
@@ -62,7 +61,6 @@ impl<B: Backend> ArenaBuilder<B> {
         Self {
             device: device.clone(),
             limit: None,
-            clamp: false,
             stable_bytes: 0,
             kind: device.properties().preferred_placement().into(),
             grows: false,
@@ -178,13 +176,6 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Reduces a limit above the free memory to the free memory, instead of failing. In a growing arena, a
-    /// limit above the device's memory is reduced to that memory.
-    pub fn clamp(mut self) -> Self {
-        self.clamp = true;
-        self
-    }
-
     /// Sets the size of the stable zone at the front, bytes. Blocks in it never move. Default: 0.
     pub fn stable_bytes(mut self, bytes: u64) -> Self {
         self.stable_bytes = bytes;
@@ -203,7 +194,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// [`Error::Configuration`] for a limit of 0; if a [growing](Self::growing) arena has a stable zone, or a
     /// limit below the device's granularity; [`Error::Backend`] with `Unsupported` if its device has no virtual memory.
     /// [`Error::Arena`] if the layout is invalid. [`Error::OutOfMemory`] if the device has too little memory:
-    /// also for a limit above the free memory, unless it is [clamped](Self::clamp).
+    /// also for a limit above the free memory.
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
         fork::opening()?;
         let id = self.device.id();
@@ -264,7 +255,6 @@ impl<B: Backend> ArenaBuilder<B> {
         }
         let limit = as_cap(self.limit);
         let total = self.device.properties().total_bytes;
-        let limit = if self.clamp { limit.min(total) } else { limit };
         let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
         let capacity = limit.min(total).min(quota);
         let wanted = if self.reserves_total { total } else { capacity };
@@ -292,15 +282,12 @@ impl<B: Backend> ArenaBuilder<B> {
                     "an arena of 0 bytes cannot serve requests; set a larger limit, or none for the free memory",
                 ));
             }
-            Some(limit) if !self.clamp => return Ok(limit),
-            _ => {}
+            Some(limit) => return Ok(limit),
+            None => {}
         }
         let free = self.device.memory_info()?.free_bytes;
         if free == 0 {
-            return Err(BackendError::out_of_memory(self.limit.unwrap_or(1), Some(0)).into());
-        }
-        if let Some(limit) = self.limit {
-            return Ok(limit.min(free));
+            return Err(BackendError::out_of_memory(1, Some(0)).into());
         }
         let margin = if self.kind.placement == Placement::HostVisible { HOST_MARGIN } else { DEVICE_MARGIN };
         Ok(if free > margin { free - margin } else { free })

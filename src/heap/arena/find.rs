@@ -2,9 +2,9 @@
 //! for.
 
 use super::hazards::clear::Refused;
-use super::mapping::pages::{Budget, Way, take_extents};
+use super::mapping::pages::{Budget, Way};
 use super::request::ArenaRequest;
-use super::state::{State, TakenBlock};
+use super::state::{State, StitchedPlace, TakenBlock};
 use crate::error::Error;
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
@@ -50,69 +50,77 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Takes a block that needs no wait if the [first choice](Self::first_choice) is one, as it mostly is. Returns it with
-    /// its offset and size.
+    /// Takes a hole that needs no wait, if the first that serves is such, as it mostly is, and no stream has markers.
+    /// Returns it with its offset and size.
     #[inline(always)]
-    pub(super) fn find_at_once(
-        &mut self,
-        request: &ArenaRequest<'_, B::Stream>,
-    ) -> Option<(BlockId, u64, u64)> {
+    pub(super) fn take_hole(&mut self, request: &ArenaRequest<'_, B::Stream>) -> Option<(BlockId, u64, u64)> {
         if !self.markers.is_empty() {
             return None;
         }
-        let block = self.first_choice(request).ok()??;
+        let block = self.find_hole(request).ok()??;
         let (offset, size) = self.engine.extent(block);
-        if !self.uses.needs_no_wait(&(offset..offset + size), request.stream) {
+        let range = offset..offset + size;
+        if !self.uses.needs_no_wait(&range, request.stream) {
             self.free_freed(block);
             return None;
         }
-        self.note_used(&(offset..offset + size));
+        self.note_used(&range);
         Some((block, offset, size))
     }
 
-    /// Takes a block of the part of the range that serves a request: of a hole, or of the free end if no stitched range is
-    /// older, if the request may be stitched. Returns `None` if a growing arena has none.
-    #[inline(always)]
-    fn first_choice(
+    /// As [`take_hole`](Self::take_hole), of all memory.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_unawaited(
         &mut self,
-        &ArenaRequest { bytes, alignment, zone, .. }: &ArenaRequest<'_, B::Stream>,
-    ) -> Result<Option<BlockId>, ArenaError> {
-        let Self { engine, backing, .. } = self;
-        let Some(backing) = backing else {
-            return engine.allocate_aligned(bytes, alignment, zone).map(Some);
-        };
-        let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
-        let size = bytes.checked_next_multiple_of(engine.alignment());
-        if let Some(size) = size.filter(|&size| !is_plain && backing.stitches(size)) {
-            return Ok(match engine.allocate_in_hole(bytes) {
-                None if backing.end_is_oldest(engine, size) => engine.allocate_at_end(bytes),
-                found => found,
-            });
-        }
-        let zone = backing.zone_of(bytes);
-        match engine.allocate_aligned(bytes, alignment, zone) {
-            Err(error) if error.is_out_of_memory() => Ok(None),
-            answer => answer.map(Some),
-        }
+        request: &ArenaRequest<'_, B::Stream>,
+    ) -> Option<((BlockId, u64, u64), Option<StitchedPlace<B>>)> {
+        let TakenBlock { block, stitched } = self.find_unawaited(request, Budget::Free).ok()??;
+        let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
+        let (offset, size) = self.note_taken(block, more);
+        Some(((block, offset, size), stitched))
     }
 
-    /// Takes memory whatever the streams that used it.
+    /// Takes memory whatever the streams that used it: of a hole of the part of the range that serves the request, else the
+    /// oldest of the free end and the stitched ranges, if the request may be stitched.
+    #[inline]
     fn find_any(
         &mut self,
         request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
     ) -> Result<Option<TakenBlock<B>>, ArenaError> {
-        if let Some(block) = self.first_choice(request)? {
-            return Ok(Some(TakenBlock::plain(block)));
+        match self.find_hole(request)? {
+            Some(block) => Ok(Some(TakenBlock::plain(block))),
+            None => self.find_beyond(request, budget),
         }
+    }
+
+    #[inline(always)]
+    fn find_hole(&mut self, request: &ArenaRequest<'_, B::Stream>) -> Result<Option<BlockId>, ArenaError> {
+        let (bytes, Self { engine, backing, .. }) = (request.bytes, self);
+        let Some(backing) = backing else { return engine.allocate(bytes, request.zone).map(Some) };
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        match size.is_some_and(|size| backing.stitches(size)) {
+            true => Ok(engine.allocate_in_hole(bytes)),
+            false => match engine.allocate(bytes, backing.zone_of(bytes)) {
+                Err(error) if error.is_out_of_memory() => Ok(None),
+                found => found.map(Some),
+            },
+        }
+    }
+
+    /// As [`find_any`](Self::find_any), if no hole serves.
+    #[cold]
+    fn find_beyond(
+        &mut self,
+        request: &ArenaRequest<'_, B::Stream>,
+        budget: Budget,
+    ) -> Result<Option<TakenBlock<B>>, ArenaError> {
         let Self { engine, backing: Some(backing), .. } = self else { return Ok(None) };
-        let &ArenaRequest { bytes, alignment, .. } = request;
-        let zone = backing.zone_of(bytes);
+        let (bytes, zone) = (request.bytes, backing.zone_of(request.bytes));
         let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else { return Ok(None) };
-        let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
-        let stitches = backing.stitches(size) && !is_plain;
         // New memory is mapped instead: it stays at the end of its part, where the next such request finds it.
-        if !stitches && backing.grows_for(engine, zone, (size, alignment), budget) {
+        if !backing.stitches(size) && backing.grows_for(engine, zone, size, budget) {
             return Ok(None);
         }
         if zone == Zone::Stable {
@@ -120,24 +128,18 @@ impl<B: Backend> State<B> {
             if !request.spills && budget == Budget::Free {
                 return Ok(None);
             }
-            match engine.allocate_aligned(bytes, alignment, Zone::Dynamic) {
+            match engine.allocate(bytes, Zone::Dynamic) {
                 // There is room in the part for large requests.
                 Ok(block) => return Ok(Some(TakenBlock::plain(block))),
                 Err(error) if error.is_out_of_memory() => {}
                 Err(error) => return Err(error),
             }
         }
-        if is_plain {
-            return Ok(None);
-        }
-        match backing.oldest(engine, size) {
-            Way::Nothing => Ok(None),
-            Way::End => Ok(engine.allocate_at_end(bytes).map(TakenBlock::plain)),
-            Way::Stitched(memory, fit) => {
-                let blocks = take_extents(engine, &fit.extents, |extent| backing.room_of(extent))?;
-                Ok(TakenBlock::stitched(blocks, memory, fit.offset))
-            }
-        }
+        Ok(match backing.take_oldest(engine, size)? {
+            Way::Nothing => None,
+            Way::End(block) => Some(TakenBlock::plain(block)),
+            Way::Stitched(memory, offset, blocks) => TakenBlock::stitched(blocks, memory, offset),
+        })
     }
 
     /// As [`find_any`](Self::find_any), for memory without a wait, preferably not last used by other streams that are
@@ -149,23 +151,14 @@ impl<B: Backend> State<B> {
     ) -> Result<Option<TakenBlock<B>>, Error> {
         let Some(taken) = self.find_any(request, budget)? else { return Ok(None) };
         let (stream, is_anyones) = (request.stream, self.markers.is_empty());
-        let Self { engine, uses, .. } = self;
-        let blocks = [taken.block]
-            .into_iter()
-            .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));
-        let extent = |block| {
-            let (offset, size) = engine.extent(block);
-            offset..offset + size
-        };
-        let needs_none = blocks.clone().all(|block| uses.needs_no_wait(&extent(block), stream));
-        let is_own = || blocks.clone().all(|block| uses.has_no_other_user(&extent(block), stream));
+        let needs_none = self.needs_no_wait(&taken, stream);
+        let is_own = || taken.blocks().all(|block| self.uses.has_no_other_user(&self.extent(block), stream));
         if needs_none && (is_anyones || is_own()) {
             return Ok(Some(taken));
         }
-        let size = blocks.clone().map(|block| engine.extent(block).1).sum();
-        let is_anywhere =
-            request.alignment <= engine.alignment() && engine.zone(taken.block) == Ok(Zone::Dynamic);
-        blocks.for_each(|block| self.free_freed(block));
+        let size = taken.blocks().map(|block| self.engine.extent(block).1).sum();
+        let is_anywhere = self.engine.zone_at(self.engine.extent(taken.block).0) == Zone::Dynamic;
+        self.put_back(&taken);
         if is_anywhere && let Some(block) = self.place_without_wait(size, stream) {
             return Ok(Some(TakenBlock::plain(block)));
         }
@@ -173,11 +166,25 @@ impl<B: Backend> State<B> {
         if needs_none { Ok(self.find_any(request, budget)?) } else { Ok(None) }
     }
 
+    /// Whether `stream` need not wait before it uses taken memory.
+    #[inline]
+    fn needs_no_wait(&mut self, taken: &TakenBlock<B>, stream: &B::Stream) -> bool {
+        taken.blocks().all(|block| {
+            let range = self.extent(block);
+            self.uses.needs_no_wait(&range, stream)
+        })
+    }
+
+    /// Frees taken memory that no stream used.
+    pub(super) fn put_back(&mut self, taken: &TakenBlock<B>) {
+        taken.blocks().for_each(|block| self.free_freed(block));
+    }
+
     /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory without a
     /// wait only, because the streams that it may wait for are unknown here.
     ///
     /// # Errors
-    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
+    /// [`ArenaError::NoSpace`], if a captured stream would have to wait; nothing is taken then.
     #[inline(always)]
     fn exchange(
         &mut self,
@@ -185,10 +192,7 @@ impl<B: Backend> State<B> {
         request: &ArenaRequest<'_, B::Stream>,
     ) -> Result<TakenBlock<B>, ArenaError> {
         let avoids_waits = self.are_concurrent && self.uses.ticks.are_several();
-        let may_move = taken.stitched.is_none()
-            && request.alignment <= self.engine.alignment()
-            && (request.is_captured || avoids_waits);
-        if !may_move {
+        if taken.stitched.is_some() || !(request.is_captured || avoids_waits) {
             return Ok(taken);
         }
         let (offset, size) = self.engine.extent(taken.block);

@@ -90,7 +90,7 @@ use vrampool_backend::{Backend, fork};
 /// let stream = device.create_stream()?;
 /// let arena = DeviceArena::builder(&device).limit(64 << 20).stable_bytes(1 << 20).build()?;
 /// let weights = arena.allocate_in(300_000, Zone::Stable, &stream)?; // never moves
-/// let mut batch = arena.allocate_elements::<f32>(1000, &stream)?;
+/// let mut batch = arena.allocate(4000, &stream)?;
 /// batch.write(&[0; 4000], &stream)?;
 /// assert_eq!(arena.used(), weights.capacity() + batch.capacity());
 /// drop(batch);
@@ -143,26 +143,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// As [`allocate`](Self::allocate); also if the arena has no stable zone and it is requested.
     pub fn allocate_in(&self, bytes: u64, zone: Zone, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        // An alignment of 1 means the arena's own.
-        self.allocate_aligned(bytes, 1, zone, stream)
-    }
-
-    /// Allocates a block at a multiple of `alignment` (a power of two) bytes from the range's start.
-    ///
-    /// The start has the device's own [`alignment`](vrampool_backend::Properties::alignment). Else as
-    /// [`allocate_in`](Self::allocate_in).
-    ///
-    /// # Errors
-    /// As [`allocate_in`](Self::allocate_in).
-    pub fn allocate_aligned(
-        &self,
-        bytes: u64,
-        alignment: u64,
-        zone: Zone,
-        stream: &B::Stream,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let allocated = self.core.allocate((bytes, alignment, zone), stream);
-        allocated.map_err(|error| self.explain(error, Some(bytes)))
+        self.core.allocate((bytes, zone), stream).map_err(|error| self.explain(error, Some(bytes)))
     }
 
     /// As [`allocate`](Self::allocate), for a pool whose search at once found nothing, without the arena's figures in
@@ -173,7 +154,7 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let request = ArenaRequest::new((bytes, 1, Zone::Dynamic), stream);
+        let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
         self.core.allocate_past_bookkeeping(request, reclaim)
     }
 
@@ -190,16 +171,5 @@ impl<B: Backend> DeviceArena<B> {
             error.owner = Owner::Arena;
             error.can_compact = !self.is_growing();
         })
-    }
-
-    /// Allocates a block for `count` elements of `T`, with at least their alignment.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate); also if the size overflows.
-    pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        let size = size_of::<T>() as u64;
-        let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
-        let alignment = align_of::<T>() as u64;
-        self.allocate_aligned(bytes, alignment, Zone::Dynamic, stream)
     }
 }

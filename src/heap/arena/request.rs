@@ -6,7 +6,6 @@ use crate::heap::space::Zone;
 #[derive(Debug)]
 pub(super) struct ArenaRequest<'a, S> {
     pub(super) bytes: u64,
-    pub(super) alignment: u64,
     /// Only in an arena of fixed size. A growing arena chooses by the size.
     pub(super) zone: Zone,
     pub(super) stream: &'a S,
@@ -17,7 +16,7 @@ pub(super) struct ArenaRequest<'a, S> {
 }
 
 impl<'a, S> ArenaRequest<'a, S> {
-    pub(super) fn new((bytes, alignment, zone): (u64, u64, Zone), stream: &'a S) -> Self {
-        Self { bytes, alignment, zone, stream, is_captured: false, spills: false }
+    pub(super) fn new((bytes, zone): (u64, Zone), stream: &'a S) -> Self {
+        Self { bytes, zone, stream, is_captured: false, spills: false }
     }
 }

@@ -61,8 +61,9 @@ impl<B: Backend> DeviceArena<B> {
         for (block, slot) in slots.drain() {
             for &block in [block].iter().chain(slot.more()) {
                 let (offset, size) = engine.extent(block);
-                dropped.extend(uses.put(offset..offset + size, slot.uses.clone()));
+                uses.put(offset..offset + size, &slot.uses);
             }
+            dropped.push(slot);
         }
         match backing {
             None => engine.reset(),

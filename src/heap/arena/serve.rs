@@ -16,7 +16,7 @@ use super::{ArenaBuffer, DeviceArena};
 use crate::error::{Error, Forbidden};
 use crate::heap::space::{FreeBlock, Zone};
 use crate::streams::order::{Need, Order};
-use crate::streams::uses::{AwaitedUsers, Streams};
+use crate::streams::uses::AwaitedUsers;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Memory, Stream, StreamId, logging};
@@ -44,7 +44,7 @@ impl<B: Backend> DeviceArena<B> {
         let Some((offset, size)) = offset.zip(size) else { return Ok(None) };
         let Ok(block) = state.engine.allocate_at(offset, size) else { return Ok(None) };
         let zone = state.engine.zone_at(offset);
-        let request = ArenaRequest::new((bytes, 1, zone), stream);
+        let request = ArenaRequest::new((bytes, zone), stream);
         core.make_buffer(state, TakenBlock::plain(block), &request).map(Some)
     }
 
@@ -53,15 +53,14 @@ impl<B: Backend> DeviceArena<B> {
         let core = &self.core;
         let mut state = core.attached(0, || core.lock_for_request(stream))?;
         state.uses.ticks.used_by(stream.id());
-        let (mut before, mut dropped) = (AwaitedUsers::new(), Streams::new());
+        let mut before = AwaitedUsers::new();
         for FreeBlock { offset, bytes, .. } in state.engine.free_by_offset() {
-            dropped.extend(state.uses.add_user(offset..offset + bytes, stream, &mut before));
+            state.uses.add_user(offset..offset + bytes, stream, &mut before);
             if state.are_concurrent {
                 state.uses.freed_unmarked(stream, bytes);
             }
         }
         drop(state);
-        drop(dropped);
         core.take_over(&before, stream, Need { requested: 0, class: 0 })
     }
 }
@@ -71,15 +70,12 @@ impl<B: Backend> ArenaCore<B> {
     #[inline(always)]
     pub(super) fn allocate(
         self: &Arc<Self>,
-        (bytes, alignment, zone): (u64, u64, Zone),
+        (bytes, zone): (u64, Zone),
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.check_device(stream)?;
-        let request = ArenaRequest::new((bytes, alignment, zone), stream);
-        match self.allocate_at_once(&request) {
-            Some(buffer) => Ok(buffer),
-            None => self.allocate_past_bookkeeping(request, || false),
-        }
+        let request = ArenaRequest::new((bytes, zone), stream);
+        self.allocate_past_bookkeeping(request, || false)
     }
 
     /// As [`allocate`](Self::allocate), where more than bookkeeping may be needed. Before a growing arena maps more,
@@ -239,8 +235,7 @@ impl<B: Backend> ArenaCore<B> {
         let dropped = state.uses.take_dropped();
         drop(locked);
         drop(dropped);
-        let sizes = (request.bytes, size, request.alignment);
-        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, sizes);
+        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (request.bytes, size));
         buffer.stitched_at = stitched_at;
         let Some(before) = before else { return Ok(buffer) };
         match self.put_behind(&before, &buffer, stream) {

@@ -3,13 +3,13 @@
 use super::detach::Phase;
 use super::device_range::DeviceRange;
 use super::hazards::ranges::UseMap;
-use super::live_block::{LiveBlock, LiveBlocks};
+use super::live_block::LiveBlocks;
 use super::mapping::pages::Backing;
 use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout, BlockId};
 use crate::streams::markers::Markers;
 use crate::streams::order::Freed;
-use crate::streams::uses::{AwaitedUsers, Streams, await_also};
+use crate::streams::uses::{AwaitedUsers, Streams, Uses, await_also};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
@@ -47,14 +47,14 @@ pub(super) struct ArenaPeaks {
 /// handle of a stream may wait for its work.
 #[derive(Debug)]
 pub(super) struct AfterFree<S> {
-    _dropped: (Option<S>, Option<Streams<S>>),
+    _dropped: Option<(Uses<S>, Streams<S>)>,
     /// Set if the free records markers.
     pub(super) to_record: Option<Freed<S>>,
 }
 
 impl<S> Default for AfterFree<S> {
     fn default() -> Self {
-        Self { _dropped: (None, None), to_record: None }
+        Self { _dropped: None, to_record: None }
     }
 }
 
@@ -77,6 +77,11 @@ pub(super) struct StitchedPlace<B: Backend> {
 impl<B: Backend> TakenBlock<B> {
     pub(super) fn plain(block: BlockId) -> Self {
         Self { block, stitched: None }
+    }
+
+    /// All its engine blocks.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        [self.block].into_iter().chain(self.stitched.iter().flat_map(|place| place.more.iter().copied()))
     }
 
     /// A stitched block of the given engine blocks; `None` if there are none.
@@ -145,45 +150,22 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     pub(super) fn free(&mut self, block: BlockId) -> AfterFree<B::Stream> {
         let Some(slot) = self.slots.remove(block) else { return AfterFree::default() };
-        let dropped = self.uses.take_dropped();
-        let mut replaced = (!dropped.is_empty()).then_some(dropped);
         let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
         let is_marked = slot.uses.is_shared() || may_mark && self.is_marker_due(bytes, slot.uses.only_user());
-        if !slot.more().is_empty() {
-            let others = self.free_more(&slot);
-            if !others.is_empty() {
-                replaced.get_or_insert_default().extend(others);
-            }
-        }
-        let (offset, size) = self.engine.extent(block);
-        if self.engine.free(block).is_ok() {
+        for &block in [block].iter().chain(slot.more()) {
+            let (offset, size) = self.engine.extent(block);
             let range = offset..offset + size;
-            if slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
-                let dropped = self.uses.put(range, slot.uses.clone());
-                replaced.get_or_insert_default().extend(dropped);
+            if self.engine.free(block).is_ok()
+                && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
+            {
+                self.uses.put(range, &slot.uses);
             }
         }
         let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
         if to_record.is_none() && may_mark {
             self.uses.freed_unmarked(&slot.uses.writer, bytes);
         }
-        AfterFree { _dropped: (Some(slot.uses.writer), replaced), to_record }
-    }
-
-    /// Frees the other engine blocks of a stitched block.
-    #[cold]
-    fn free_more(&mut self, slot: &LiveBlock<B::Stream>) -> Streams<B::Stream> {
-        let mut replaced = Streams::new();
-        for &block in slot.more() {
-            let (offset, size) = self.engine.extent(block);
-            let range = offset..offset + size;
-            if self.engine.free(block).is_ok()
-                && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
-            {
-                replaced.extend(self.uses.put(range, slot.uses.clone()));
-            }
-        }
-        replaced
+        AfterFree { _dropped: Some((slot.uses, self.uses.take_dropped())), to_record }
     }
 
     /// As [`await_users`](Self::await_users), for the other engine blocks of a stitched block.
@@ -207,6 +189,18 @@ impl<B: Backend> State<B> {
     pub(super) fn users_of_free(&self, is_such: impl Fn(&B::Stream, u64) -> bool) -> Streams<B::Stream> {
         let free = self.engine.free_by_offset().into_iter();
         self.uses.users_in(free.map(|free| free.offset..free.offset + free.bytes), is_such)
+    }
+
+    /// Counts taken memory. Returns the first offset and the bytes of all.
+    #[inline(always)]
+    pub(super) fn note_taken(&mut self, block: BlockId, more: &[BlockId]) -> (u64, u64) {
+        let (start, mut bytes) = (self.engine.extent(block).0, 0);
+        for &block in [block].iter().chain(more) {
+            let (offset, size) = self.engine.extent(block);
+            self.note_used(&(offset..offset + size));
+            bytes += size;
+        }
+        (start, bytes)
     }
 
     /// Counts a new block.

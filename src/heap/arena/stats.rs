@@ -141,12 +141,6 @@ impl<B: Backend> DeviceArena<B> {
         }
     }
 
-    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block.
-    #[must_use]
-    pub fn fragmentation(&self, zone: Zone) -> f64 {
-        self.locked().map_or(0.0, |state| state.engine.fragmentation(zone))
-    }
-
     /// The end of the highest live block, bytes: the smallest range that holds the current live blocks. In a
     /// growing arena this is an offset among its addresses; for memory see
     /// [`reserved_bytes`](Self::reserved_bytes).

@@ -62,8 +62,6 @@ pub enum SpanState {
     Live(BlockId),
     /// A live block whose move has begun; at its old offset until the move is committed.
     Moving(BlockId),
-    /// Neither live nor free, for one of these reasons: it is the destination of a move in progress; a move
-    /// left it, and [`release_vacated`](super::Arena::release_vacated) has not freed it; it is an unmapped part
-    /// of a growing arena's range.
+    /// Neither live nor free: the destination of a move in progress, or an unmapped part of a growing arena's range.
     Held,
 }

@@ -40,7 +40,7 @@ pub enum ArenaError {
     },
     /// No free block of the zone holds the request.
     #[error(
-        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: \
+        "no hole for {bytes} bytes in the {zone} zone: \
          {available_bytes} bytes are free, {largest_bytes} in one piece; free some, compact, or \
          raise the limit or the capacity"
     )]
@@ -48,26 +48,12 @@ pub enum ArenaError {
     NoSpace {
         /// Requested bytes, rounded up to the arena's alignment.
         bytes: u64,
-        /// The requested alignment, bytes.
-        alignment: u64,
         /// The zone.
         zone: Zone,
         /// Free bytes of the zone.
         available_bytes: u64,
         /// The largest free block of the zone, bytes.
         largest_bytes: u64,
-    },
-    /// The block cannot grow where it is.
-    #[error(
-        "the block cannot grow by {by_bytes} bytes in place, {room_bytes} are free behind it; \
-         allocate a larger one and move the contents"
-    )]
-    #[non_exhaustive]
-    NoRoom {
-        /// Additional bytes requested.
-        by_bytes: u64,
-        /// Free bytes directly after the block.
-        room_bytes: u64,
     },
     /// A capacity that would cut off blocks that are in use.
     #[error(
@@ -105,18 +91,12 @@ pub enum ArenaError {
     /// A reset, or a resize of a fixed range, while a pool uses the arena.
     #[error("the arena serves a pool, whose blocks this would forget; drop the pool and its buffers first")]
     ServesPool,
-    /// More blocks than the index can hold.
-    #[error("the arena has the maximum of 2³¹ blocks, live and free; free some, or use larger blocks")]
-    TooManyBlocks,
-    /// The host has no memory for the arena's records.
-    #[error("the host has no memory left for the arena's records; free blocks, or host memory")]
-    HostMemory,
 }
 
 impl ArenaError {
     /// Whether space is missing now, and a free, a compaction or growth may provide it.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. } | Self::TooManyBlocks | Self::HostMemory)
+        matches!(self, Self::NoSpace { .. })
     }
 }

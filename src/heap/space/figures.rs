@@ -3,7 +3,7 @@
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::record::{BlockState, Tag};
+use super::record::BlockState;
 use super::table::end_of;
 use super::zone::Zone;
 
@@ -64,8 +64,7 @@ impl Arena {
 
     /// Bytes of the dynamic zone that are neither live nor free.
     ///
-    /// They belong to moves in progress, were left by moves and not yet [freed](Self::release_vacated), or,
-    /// in an arena on a device, are unmapped or still used by streams.
+    /// They belong to moves in progress, or, in an arena on a device, are unmapped or still used by streams.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.dynamic.held
@@ -78,44 +77,11 @@ impl Arena {
         self.space(zone).free.largest(&self.table)
     }
 
-    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block. 0
-    /// if no bytes are free.
-    #[must_use]
-    pub fn fragmentation(&self, zone: Zone) -> f64 {
-        match self.available(zone) {
-            0 => 0.0,
-            available => (available - self.largest_free_block(zone)) as f64 / available as f64,
-        }
-    }
-
-    /// Number of live blocks in a zone.
-    #[must_use]
-    pub fn live_blocks(&self, zone: Zone) -> u32 {
-        self.space(zone).live
-    }
-
-    /// Number of free blocks in a zone.
-    #[must_use]
-    pub fn free_blocks(&self, zone: Zone) -> u32 {
-        self.space(zone).free.count
-    }
-
-    /// The end of the last block that is not free, bytes: the smallest possible capacity now. 0 if none.
-    #[must_use]
-    pub fn highest_end(&self) -> u64 {
-        self.last_end(|state| state.is_none())
-    }
-
     /// The end of the last block that is neither free nor [held](Self::hold_at), bytes; 0 if there is none.
     pub(crate) fn live_end(&self) -> u64 {
-        self.last_end(|state| matches!(state, None | Some(BlockState::Held)))
-    }
-
-    /// The end of the last block for whose state `is_passed` does not hold.
-    fn last_end(&self, is_passed: impl Fn(Option<BlockState>) -> bool) -> u64 {
         let end = |zone| {
             let mut last = self.table[end_of(zone)].before;
-            while last != end_of(zone) && is_passed(self.table[last].state()) {
+            while last != end_of(zone) && matches!(self.table[last].state(), None | Some(BlockState::Held)) {
                 last = self.table[last].before;
             }
             if last == end_of(zone) { self.space(zone).start } else { self.table[last].end() }
@@ -124,28 +90,12 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { end(Zone::Stable) }
     }
 
-    /// Bytes of host memory for the arena's records, with reserves.
-    ///
-    /// The records take 40 bytes for each block at the peak number of blocks, a sixth more, and 227 KiB for each zone.
-    #[must_use]
-    pub fn host_memory(&self) -> usize {
-        size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
-    }
-
     /// The offset of a block from the arena's start, bytes. Compaction may change it.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
     pub fn offset(&self, block: BlockId) -> Result<u64, ArenaError> {
-        self.live_tag(block).map(|_| self.table[block.index()].offset)
-    }
-
-    /// The size of a block: the requested bytes, rounded up to the arena's alignment.
-    ///
-    /// # Errors
-    /// As [`offset`](Self::offset).
-    pub fn size(&self, block: BlockId) -> Result<u64, ArenaError> {
-        self.live_tag(block).map(|_| self.table[block.index()].bytes)
+        self.is_moving(block).map(|_| self.table[block.index()].offset)
     }
 
     /// The offset and size of a block that is known to be live.
@@ -155,23 +105,15 @@ impl Arena {
         (record.offset, record.bytes)
     }
 
-    /// The zone of a block.
-    ///
-    /// # Errors
-    /// As [`offset`](Self::offset).
-    pub fn zone(&self, block: BlockId) -> Result<Zone, ArenaError> {
-        self.offset(block).map(|offset| self.zone_at(offset))
-    }
-
     /// All pieces of the arena by offset, without gaps.
     pub fn blocks(&self) -> impl Iterator<Item = Span> + '_ {
         [Zone::Stable, Zone::Dynamic].into_iter().flat_map(move |zone| {
             self.indices(zone).map(move |index| {
                 let record = &self.table[index];
-                let state = match record.tag() {
+                let state = match record.state() {
                     None => SpanState::Free,
-                    Some(Tag { state: BlockState::Live, .. }) => SpanState::Live(self.name(index)),
-                    Some(Tag { state: BlockState::Moving, .. }) => SpanState::Moving(self.name(index)),
+                    Some(BlockState::Live) => SpanState::Live(self.name(index)),
+                    Some(BlockState::Moving) => SpanState::Moving(self.name(index)),
                     Some(_) => SpanState::Held,
                 };
                 Span { offset: record.offset, bytes: record.bytes, zone, state }

@@ -12,9 +12,6 @@ use std::hint::select_unpredictable;
 
 #[derive(Debug)]
 pub(super) struct Holes {
-    /// No block in the bins has a size in `floor..ceiling`.
-    floor: u64,
-    ceiling: u64,
     scale: Scale,
     /// Boxed, because an arena is moved while it is created, and threads have small stacks.
     occupied: Box<Occupied>,
@@ -27,13 +24,7 @@ impl Holes {
     /// For sizes that are multiples of the alignment, a power of two; without `any`, for an empty zone.
     pub(super) fn new(any: bool, shift: u32) -> Self {
         let roots = Vec::with_capacity(if any { BINS } else { 0 });
-        Self {
-            floor: 0,
-            ceiling: u64::MAX,
-            scale: Scale::of_alignment(shift),
-            occupied: Box::new(Occupied::NONE),
-            roots,
-        }
+        Self { scale: Scale::of_alignment(shift), occupied: Box::new(Occupied::NONE), roots }
     }
 
     pub(super) fn clear(&mut self) {
@@ -41,12 +32,6 @@ impl Holes {
             self.roots[bin] = NONE;
             self.occupied.clear_if(true, bin);
         }
-        (self.floor, self.ceiling) = (0, u64::MAX);
-    }
-
-    /// Bytes of host memory of the roots, touched or not, and of the bitmaps.
-    pub(super) fn memory(&self) -> usize {
-        self.roots.capacity() * size_of::<u32>() + size_of_val(&*self.occupied)
     }
 
     #[inline(always)]
@@ -61,14 +46,6 @@ impl Holes {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
     }
 
-    /// Whether `bytes <= size`, and the bins are known to hold no block with a size in `bytes..size`.
-    #[inline]
-    pub(super) fn none_between(&self, bytes: u64, size: u64) -> bool {
-        // One comparison: with random sizes, each of three would often be mispredicted.
-        let known = select_unpredictable(self.floor <= bytes, self.ceiling.saturating_sub(bytes), 0);
-        size.wrapping_sub(bytes) <= known
-    }
-
     /// Removes a block of the smallest size of at least `bytes` from its bin, or returns `NONE` and remembers
     /// that. `choose` returns which of several blocks of that size, of which it gets the first. The caller sets the
     /// block's new state.
@@ -79,12 +56,9 @@ impl Holes {
         bytes: u64,
         choose: impl Fn(&Table, u32) -> u32,
     ) -> u32 {
-        // In this order: with random sizes, the second comparison is often mispredicted.
-        if self.ceiling == u64::MAX && self.floor <= bytes {
-            return NONE;
-        }
         let (bin, _) = self.scale.bin_of(bytes);
-        if let Some(bin) = self.occupied.first_from(bin) {
+        let Some(bin) = self.occupied.first_from(bin) else { return NONE };
+        {
             let root = self.roots[bin];
             let record = &table[root];
             // Like most bins, this one holds one size, and the next block of that size replaces the root.
@@ -100,31 +74,13 @@ impl Holes {
                 return root;
             }
         }
-        let head = self.search(table, bytes);
+        let head = self.smallest(table, bytes);
         if head == NONE {
             return NONE;
         }
         let chosen = choose(table, head);
         self.remove(table, chosen);
         chosen
-    }
-
-    /// As [`smallest`](Self::smallest), and remembers if there is none.
-    #[inline(never)]
-    fn search(&mut self, table: &Table, bytes: u64) -> u32 {
-        let head = self.smallest(table, bytes);
-        if head == NONE {
-            (self.floor, self.ceiling) = (bytes, u64::MAX);
-        }
-        head
-    }
-
-    /// As [`smallest`](Self::smallest), and remembers the absent sizes.
-    pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
-        let head = self.smallest(table, bytes);
-        self.floor = bytes;
-        self.ceiling = if head == NONE { u64::MAX } else { table[head].bytes };
-        head
     }
 
     /// Returns the first block of the smallest size of at least `bytes`, or `NONE`.
@@ -173,19 +129,9 @@ impl Holes {
         largest
     }
 
-    /// Records that a block of that size is present.
-    #[inline]
-    fn learn(&mut self, bytes: u64) {
-        let (below, known) = (bytes.wrapping_sub(self.floor), self.ceiling.wrapping_sub(self.floor));
-        if below < known {
-            self.ceiling = bytes;
-        }
-    }
-
     #[inline(always)]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         let bytes = table[index].bytes;
-        self.learn(bytes);
         let (bin, ignored) = self.scale.bin_of(bytes);
         if bin >= self.roots.len() {
             self.reach(bin);
@@ -202,13 +148,6 @@ impl Holes {
         table[index].set_links(ROOT, [NONE; 2], root);
         self.roots[bin] = index;
         self.occupied.set(bin);
-    }
-
-    #[inline]
-    pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
-        self.remove(table, index);
-        table[index].bytes = bytes;
-        self.insert(table, index);
     }
 
     /// Removes a block from its bin. The caller sets the block's new state.
@@ -250,55 +189,6 @@ impl Holes {
             (table[heir].children, table[heir].back) = (children, back);
             table[children[0]].back = heir;
             table[children[1]].back = heir;
-        }
-    }
-
-    /// Checks all links. Calls `seen` with each block.
-    pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
-        let mut bins = 0;
-        let mut next = self.occupied.first_from(0);
-        while let Some(bin) = next {
-            (bins, next) = (bins + 1, self.occupied.first_from(bin + 1));
-            let root = self.roots[bin];
-            let mut heads = vec![(root, ROOT, 0u32, 0u64)];
-            while let Some((head, parent, depth, path)) = heads.pop() {
-                let bytes = table[head].bytes;
-                let (own, ignored) = self.scale.bin_of(bytes);
-                let key = bytes.rotate_right(ignored);
-                if own != bin || depth > ignored || depth > 0 && key >> (64 - depth) != path {
-                    return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
-                }
-                let Record { children, mut twin, back, .. } = table[head];
-                if back != parent {
-                    return Err(format!("record {head} does not lead back to {parent}"));
-                }
-                if (self.floor..self.ceiling).contains(&bytes) {
-                    return Err(format!("{bytes} bytes hang where none are known to"));
-                }
-                seen(head);
-                heads.extend(
-                    (0..)
-                        .zip(children)
-                        .filter(|&(_, child)| child != NONE)
-                        .map(|(side, child)| (child, head, depth + 1, path << 1 | side)),
-                );
-                let mut front = head;
-                while twin != NONE {
-                    let record = &table[twin];
-                    let family = (record.bytes, record.back, record.children);
-                    if family != (bytes, TWIN | front, [NONE; 2]) {
-                        return Err(format!("record {twin} is no twin of {head}"));
-                    }
-                    seen(twin);
-                    (front, twin) = (twin, record.twin);
-                }
-            }
-        }
-        // Most roots are empty, so they are skipped 64 at a time.
-        let some = self.roots.chunks(64).filter(|roots| **roots != [NONE; 64]);
-        match some.flatten().filter(|&&root| root != NONE).count() {
-            roots if roots == bins => Ok(()),
-            roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
         }
     }
 }

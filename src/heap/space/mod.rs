@@ -6,9 +6,9 @@
 //! let mut arena = Arena::new(ArenaLayout::new(1 << 30).stable_bytes(64 << 20))?;
 //! let weights = arena.allocate(40 << 20, Zone::Stable)?;
 //! let first = arena.allocate(1000, Zone::Dynamic)?;
-//! let page = arena.allocate_aligned(4096, 1 << 20, Zone::Dynamic)?;
+//! let page = arena.allocate(4096, Zone::Dynamic)?;
 //! assert_eq!((arena.offset(weights)?, arena.offset(first)?), (0, 64 << 20));
-//! assert_eq!((arena.offset(page)?, arena.size(first)?), (65 << 20, 1024));
+//! assert_eq!(arena.offset(page)?, (64 << 20) + 1024);
 //!
 //! arena.free(first)?;
 //! assert!(arena.free(first).is_err());
@@ -22,13 +22,12 @@
 //! * Blocks never overlap and are aligned. The bytes of a zone are live, free or [held](Arena::held), each
 //!   once.
 //! * Adjacent free blocks merge at once. The untouched end of the range is an ordinary free block.
-//! * A request succeeds if some free block of its zone holds it, aligned. It takes the smallest sufficient
-//!   hole, and the free end of the zone only if there is no such hole. With an alignment above the arena's
-//!   this holds nearly: see [`Arena::allocate_aligned`]. Bytes skipped for an alignment form a free block.
+//! * A request succeeds if some free block of its zone holds it. It takes the smallest sufficient hole, and the free
+//!   end of the zone only if there is no such hole.
 //! * A block in the stable zone never moves. A request for a stable zone that does not exist is an error.
 //! * A stale, doubly freed or foreign [`BlockId`] is an error. A failed call changes nothing.
 //!
-//! Alignment is that of the offset: the range's start must have the largest requested alignment.
+//! Alignment is that of the offset: the range's start must be aligned, too.
 //!
 //! # Implementation
 //!
@@ -40,7 +39,7 @@
 //! │live│ free │ live │ │live│ free │  live   │ live │ free         │
 //! └────┴──────┴──────┘ └────┴──────┴─────────┴──────┴──────────────┘
 //!   ↔ neighbours           │                                └ the tail, in no bin
-//!                          ▼                           one more may be in hand, in no bin
+//!                          ▼
 //!   groups   0 0 0 1 0 …               a bit for each 64 bins
 //!   bins     … 0 0 1 0 0 0 1 …         a bit for each 1024th of a power of two
 //!   tries    the sizes in one bin, by the bits that the bin leaves open
@@ -51,18 +50,11 @@
 //! trie finds the smallest sufficient block in it: exact best fit without a search. The free end of a zone is
 //! in no bin.
 //!
-//! The free block that results from freeing the newest live block is in no bin either: it stays *in hand*.
-//! The sizes that the last search passed over are known to be absent: *from* the requested size *to* the
-//! found size, until such a block enters the bins. A request within these sizes is cut from the block in
-//! hand, if that holds it and is no larger than the size found. No block in the bins fits better. Freeing it
-//! merges it back, so a LIFO pair touches no bin. Any other request first moves the block in hand to its bin.
-//!
 //! # Costs
 //!
 //! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks.
-//!   The exception is an alignment above the arena's in a nearly full arena: it needs a search.
-//! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan) and
-//!   [`release_vacated`](Arena::release_vacated) iterate over blocks.
+//! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks) and [`plan`](Arena::plan) iterate over
+//!   blocks.
 //! * Host memory is at most 47 bytes for each block at the peak number of blocks, live and free: a record,
 //!   and the sixth by which the array grows. Each zone takes another 227 KiB, of which the part for unused
 //!   sizes is never touched. Only that growth allocates on the heap.
@@ -94,7 +86,6 @@
 //!     };
 //! }
 //! wait_for_the_copies();
-//! arena.release_vacated();
 //! assert_eq!((arena.offset(block)?, arena.largest_free_block(Zone::Dynamic)), (0, 2048));
 //! # Ok(())
 //! # }
@@ -102,7 +93,6 @@
 
 mod bins;
 pub(super) mod block;
-mod check;
 pub(super) mod compaction;
 pub(super) mod error;
 mod figures;
@@ -124,5 +114,5 @@ pub(crate) use compaction::Move;
 pub(crate) use error::ArenaError;
 pub(crate) use layout::ArenaLayout;
 pub(crate) use operations::Arena;
-pub(crate) use places::{FreeBlock, Moment};
+pub(crate) use places::FreeBlock;
 pub(crate) use zone::Zone;

@@ -26,14 +26,6 @@ pub(super) struct Record {
 
 const _: () = assert!(size_of::<Record>() == 40);
 
-/// Other properties of a block that is not free.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Tag {
-    /// The alignment of its offset, as a power of two.
-    pub(super) alignment: u8,
-    pub(super) state: BlockState,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockState {
     Live,
@@ -41,31 +33,22 @@ pub(super) enum BlockState {
     Moving,
     /// The destination of a move; free before.
     Reserved,
-    /// A copy may still read or write it; it may also be the destination of a move.
-    Vacated,
     /// Withheld by name: an unmapped part, or a part of a growth.
     Held,
     /// An unused slot, or the end of a zone's ring.
     NoBlock,
 }
 
-impl Tag {
+impl BlockState {
     #[inline]
-    fn pack(self) -> u32 {
-        u32::from(self.alignment) | (self.state as u32) << 24
-    }
-
-    #[inline]
-    fn unpack(word: u32) -> Self {
-        let state = match word >> 24 {
-            0 => BlockState::Live,
-            1 => BlockState::Moving,
-            2 => BlockState::Reserved,
-            3 => BlockState::Vacated,
-            4 => BlockState::Held,
-            _ => BlockState::NoBlock,
-        };
-        Self { alignment: word as u8, state }
+    fn of(word: u32) -> Self {
+        match word {
+            0 => Self::Live,
+            1 => Self::Moving,
+            2 => Self::Reserved,
+            3 => Self::Held,
+            _ => Self::NoBlock,
+        }
     }
 }
 
@@ -77,7 +60,7 @@ impl Record {
         after: NONE,
         back: NONE,
         children: [NONE; 2],
-        twin: (BlockState::NoBlock as u32) << 24,
+        twin: BlockState::NoBlock as u32,
     };
 
     #[inline]
@@ -96,21 +79,15 @@ impl Record {
         u64::from(self.children[0]) | u64::from(self.children[1]) << 32
     }
 
-    /// Only for a block that is not free.
-    #[inline]
-    pub(super) fn tag(&self) -> Option<Tag> {
-        (!self.is_free()).then(|| Tag::unpack(self.twin))
-    }
-
     #[inline]
     pub(super) fn state(&self) -> Option<BlockState> {
-        self.tag().map(|tag| tag.state)
+        (!self.is_free()).then(|| BlockState::of(self.twin))
     }
 
     /// Whether this is a live block of that name that is not moving.
     #[inline]
     pub(super) fn is_still(&self, serial: u64) -> bool {
-        self.back == NONE && self.twin >> 24 == BlockState::Live as u32 && self.serial() == serial
+        self.back == NONE && self.twin == BlockState::Live as u32 && self.serial() == serial
     }
 
     #[inline]
@@ -119,20 +96,20 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn go_live(&mut self, serial: u64, alignment: u8) {
+    pub(super) fn go_live(&mut self, serial: u64) {
         self.back = NONE;
         self.children = [serial as u32, (serial >> 32) as u32];
-        self.twin = u32::from(alignment);
+        self.twin = BlockState::Live as u32;
     }
 
-    pub(super) fn set_tag(&mut self, tag: Tag) {
-        self.twin = tag.pack();
+    pub(super) fn set_state(&mut self, state: BlockState) {
+        self.twin = state as u32;
     }
 
     /// Makes this an unused slot. The serial remains.
     #[inline]
     pub(super) fn vanish(&mut self) {
-        (self.back, self.twin) = (NONE, (BlockState::NoBlock as u32) << 24);
+        (self.back, self.twin) = (NONE, BlockState::NoBlock as u32);
     }
 
     /// Makes this a block without a name, in the given state.
@@ -140,6 +117,6 @@ impl Record {
     pub(super) fn set_nameless(&mut self, state: BlockState) {
         self.back = NONE;
         self.children = [NONE; 2];
-        self.twin = (state as u32) << 24;
+        self.twin = state as u32;
     }
 }

@@ -1,11 +1,11 @@
 //! Splits a free block to serve a request, and merges a freed block with its free neighbours.
 
-use super::record::{ASIDE, Record};
+use super::record::Record;
 use super::table::Table;
 use super::zone_state::ZoneState;
 
 impl ZoneState {
-    /// Takes `bytes` from the front of a free block. Requires a reserved record.
+    /// Takes `bytes` from the front of a free block.
     fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let Record { offset, bytes: room, .. } = table[index];
         if room == bytes {
@@ -18,7 +18,7 @@ impl ZoneState {
         table.take(offset, bytes, index)
     }
 
-    /// Takes `bytes` at `offset` out of a free block. Requires two reserved records.
+    /// Takes `bytes` at `offset` out of a free block.
     pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
         let record = &table[index];
         let (front, rest, after) = (offset - record.offset, record.end() - offset - bytes, record.after);
@@ -34,30 +34,9 @@ impl ZoneState {
         taken
     }
 
-    /// As [`merge`](Self::merge), and keeps the free block in hand.
-    #[inline]
-    pub(super) fn merge_newest(&mut self, table: &mut Table, index: u32) {
-        self.changes += 1;
-        let Record { offset, bytes, before, after, .. } = table[index];
-        if table[before].is_free() {
-            self.merge(table, index);
-            self.free.take_in_hand(table, before);
-        } else if table[after].back == ASIDE {
-            table.recycle(index);
-            table[after].offset = offset;
-            table[after].bytes += bytes;
-        } else if table[after].is_free() {
-            self.merge(table, index);
-            self.free.take_in_hand(table, after);
-        } else {
-            self.free.insert_in_hand(table, index);
-        }
-    }
-
     /// Makes a record a free block, or a part of a free neighbour.
     #[inline]
     pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
-        self.changes += 1;
         let Record { offset, bytes, before, after, .. } = table[index];
         match (table[before].is_free(), table[after].is_free()) {
             (false, false) => self.free.insert(table, index),

@@ -11,22 +11,11 @@ pub(super) struct ZoneState {
     pub(super) used: u64,
     /// Bytes that are neither live nor free.
     pub(super) held: u64,
-    pub(super) live: u32,
-    /// Counts frees, and changes of free memory without a new block.
-    pub(super) changes: u64,
 }
 
 impl ZoneState {
     pub(super) fn new(zone: Zone, start: u64, end: u64, shift: u32) -> Self {
-        Self {
-            start,
-            end,
-            free: FreeBlocks::new(zone, end - start, shift),
-            used: 0,
-            held: 0,
-            live: 0,
-            changes: 0,
-        }
+        Self { start, end, free: FreeBlocks::new(zone, end - start, shift), used: 0, held: 0 }
     }
 }
 

@@ -104,17 +104,6 @@ fn of_an_allocation() {
 }
 
 #[test]
-fn of_a_resize_in_place() {
-    let failed = each_kind(|scene| {
-        let before = scene.live[0].0.offset()?;
-        scene.live[0].0.resize(90_000, &scene.third)?;
-        assert_eq!(scene.live[0].0.offset()?, before);
-        Ok(())
-    });
-    assert_eq!(failed, [false, false, true, true]);
-}
-
-#[test]
 fn of_a_resize_by_moving() {
     let failed = each_kind(|scene| {
         let before = scene.live[0].0.offset()?;

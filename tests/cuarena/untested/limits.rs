@@ -8,11 +8,9 @@ fn arena(
     free: u64,
     limit: impl Into<Option<u64>>,
     placement: Placement,
-    clamp: bool,
 ) -> Result<DeviceArena<HostDevice>, Error> {
     let device = HostDevice::builder().kind(DeviceKind::Discrete).memory_limit(free).build();
-    let builder = DeviceArena::builder(&device).limit(limit).memory(placement);
-    if clamp { builder.clamp() } else { builder }.build()
+    DeviceArena::builder(&device).limit(limit).memory(placement).build()
 }
 
 #[test]
@@ -20,7 +18,7 @@ fn without_a_limit_it_is_free_memory_less_a_margin() {
     for (placement, margin) in
         [(Placement::Device, 256), (Placement::Managed, 256), (Placement::HostVisible, 512)]
     {
-        let capacity = |free| arena(free, None, placement, false).expect("memory").capacity();
+        let capacity = |free| arena(free, None, placement).expect("memory").capacity();
         assert_eq!(capacity(GIB), GIB - margin * MB);
         // At the margin and below there is none.
         assert_eq!(capacity(margin * MB + 64), 64);
@@ -31,19 +29,16 @@ fn without_a_limit_it_is_free_memory_less_a_margin() {
 
 #[test]
 fn without_a_limit_no_free_memory_is_an_error() {
-    assert!(arena(0, None, Placement::Device, false).is_err());
-    assert!(arena(0, MB, Placement::Device, true).is_err());
+    assert!(arena(0, None, Placement::Device).is_err());
 }
 
 #[test]
-fn above_what_is_free_is_an_error_unless_clamped() {
+fn above_what_is_free_is_an_error() {
     for (free, limit) in [(MB, MB + 1), (MB, u64::MAX), (GIB, 2 * GIB)] {
-        let error = arena(free, limit, Placement::Device, false).expect_err("more than there is");
+        let error = arena(free, limit, Placement::Device).expect_err("more than there is");
         assert!(error.is_out_of_memory(), "{error}");
         assert!(error.to_string().contains(&limit.to_string()), "{error}");
-        assert_eq!(arena(free, limit, Placement::Device, true).expect("memory").capacity(), free);
     }
-    assert_eq!(arena(GIB, MB, Placement::Device, true).expect("memory").capacity(), MB);
 }
 
 #[test]

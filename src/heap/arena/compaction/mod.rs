@@ -104,7 +104,6 @@ impl<B: Backend> DeviceArena<B> {
                 break;
             }
         }
-        core.state.lock().engine.release_vacated();
         drop(alone);
         report.moved_blocks = moved.len() as u64;
         report.moved_bytes = moved.iter().map(|moved| moved.bytes).sum();
@@ -188,10 +187,7 @@ impl<B: Backend> ArenaCore<B> {
         let moved = self.end(pending, stream, end);
         match outcome {
             Ok(outcome) => (outcome, moved),
-            Err(panic) => {
-                self.state.lock().engine.release_vacated();
-                resume_unwind(panic)
-            }
+            Err(panic) => resume_unwind(panic),
         }
     }
 
@@ -226,14 +222,14 @@ impl<B: Backend> ArenaCore<B> {
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset, because both wait. So neither of these calls fails.
         let moved = end == MoveEnd::Copied && engine.commit_move(block).is_ok();
-        let dropped = if moved {
-            uses.put(pending.left_range(), Uses::new(stream.clone()))
+        if moved {
+            uses.put(pending.left_range(), &Uses::new(stream.clone()));
         } else {
             let _ = engine.cancel_move(block);
             let users = Uses::new(stream.clone());
             pending.hole.iter().for_each(|user| users.recorded_on(user));
-            uses.put(pending.hole_range(), users)
-        };
+            uses.put(pending.hole_range(), &users);
+        }
         if let Some(slot) = slots.get_mut(block) {
             if end != MoveEnd::Untouched {
                 slot.used(stream, Access::Write, None);
@@ -242,7 +238,6 @@ impl<B: Backend> ArenaCore<B> {
             slot.moving = false;
         }
         drop(state);
-        drop(dropped);
         self.move_ended.notify_all();
         moved.then_some(Moved { from, to, bytes })
     }

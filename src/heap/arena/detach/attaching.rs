@@ -1,9 +1,8 @@
 //! The change from detached to attached.
 
-use super::detaching::Change;
-use super::phase::{DetachedPiece, Phase};
+use super::phase::{Change, DetachedPiece, Phase};
 use super::right::{Refusal, Right};
-use super::view::{Mapping, View};
+use super::view::Mapping;
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::mapping::pages::{Extent, StitchedPart};
@@ -154,11 +153,13 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
         let alone = self.changing.lock();
         let mut state = self.state.lock();
-        let Some(change) = state.take_detached() else { return Ok(None) };
+        let Some(mut change) = state.take_detached() else { return Ok(None) };
+        let freed: Vec<_> = change.views.extract_if(.., |view| !view.is_used()).collect();
         let mut gaps = Vec::new();
         let planned = state.plan_attachment(&change, &mut gaps, &self.share);
         let range = Arc::clone(&state.range);
         drop(state);
+        drop(freed);
         let (change, new) = (Some(change), Vec::new());
         // From here on a drop reverses everything.
         let mut attaching =
@@ -219,12 +220,12 @@ impl<B: Backend> State<B> {
     /// Begins a change of a detached arena. Returns `None` if it is not detached.
     fn take_detached(&mut self) -> Option<Change<B>> {
         let phase = std::mem::replace(&mut self.phase, Phase::Changing);
-        let Phase::Detached(detached) = phase else {
+        let Phase::Detached(mut change) = phase else {
             self.phase = phase;
             return None;
         };
-        let views = detached.views.into_iter().filter_map(View::strong).collect();
-        Some(Change { pieces: detached.pieces, views, live: self.live(), on_free: detached.on_free })
+        change.live = self.live();
+        Some(*change)
     }
 
     /// Returns the indices of pieces that need new memory. Adds to `gaps` the parts of the range that need none, held.

@@ -1,8 +1,8 @@
 //! The change from attached to detached.
 
-use super::phase::{Detached, DetachedPiece, OnFree, Phase};
+use super::phase::{Change, DetachedPiece, OnFree, Phase};
 use super::right::{Refusal, Right};
-use super::view::{Kept, MapState, Mapping, View};
+use super::view::{MapState, Mapping, View};
 use crate::error::{Error, Forbidden};
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::live_block::LiveBlock;
@@ -34,17 +34,6 @@ pub struct Detaching<'a, B: Backend> {
 #[derive(Debug)]
 #[must_use = "a drop maps the memory again"]
 pub struct Unmapped<'a, B: Backend>(Detaching<'a, B>);
-
-/// The parts of an arena that is neither attached nor detached.
-#[derive(Debug)]
-pub(super) struct Change<B: Backend> {
-    pub(super) pieces: Vec<DetachedPiece>,
-    /// The range is the first.
-    pub(super) views: Vec<Kept<B>>,
-    /// The extents of live blocks at its beginning, by offset.
-    pub(super) live: Vec<Range<u64>>,
-    pub(super) on_free: OnFree,
-}
 
 impl<B: Backend> Default for Change<B> {
     fn default() -> Self {
@@ -121,43 +110,13 @@ impl<B: Backend> Drop for Detaching<'_, B> {
     }
 }
 
-/// The longest pause between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-
-/// How long a change waits for regions of blocks to end, which have no way to notify.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// Unset if it does not wait.
-    deadline: Option<Instant>,
-    pause: Duration,
-}
-
-impl Patience {
-    /// Waits for at most `timeout`, from now on. A timeout past the end of time is an hour.
-    fn of(timeout: Duration) -> Self {
-        let deadline = || {
-            let now = Instant::now();
-            now.checked_add(timeout).or_else(|| now.checked_add(Duration::from_secs(3600)))
-        };
-        Self { deadline: (!timeout.is_zero()).then(deadline).flatten(), pause: Duration::from_micros(20) }
-    }
-
-    /// Pauses before the next look; false when time is up, and where no other thread could end a region meanwhile.
-    fn pause(&mut self) -> bool {
-        let Some(deadline) = self.deadline.filter(|_| !cfg!(target_family = "wasm")) else { return false };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        thread::sleep(self.pause.min(left));
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        true
-    }
-}
+/// The pause between two looks at regions, which have no way to notify of their end.
+const PAUSE: Duration = Duration::from_micros(100);
 
 impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
-        let mut patience = Patience::of(timeout);
+        // Without one, a timeout is past the end of time.
+        let deadline = Instant::now().checked_add(timeout);
         let waited = self.wait_for_others()?;
         let alone = self.changing.lock();
         // Pieces whose unmapping failed before are released now, or the device fails.
@@ -175,10 +134,15 @@ impl<B: Backend> ArenaCore<B> {
             // New regions wait for the lock of changes, so that they cannot put the change off.
             state.phase = Phase::Changing;
             drop(state);
-            let waits = patience.pause();
+            // Where no other thread could end a region meanwhile, there is no wait.
+            let is_over =
+                cfg!(target_family = "wasm") || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if !is_over {
+                thread::sleep(PAUSE);
+            }
             state = self.state.lock();
             state.phase = Phase::Attached;
-            if !waits {
+            if is_over {
                 return Err(ArenaError::Pinned.into());
             }
         }
@@ -211,20 +175,18 @@ impl<B: Backend> ArenaCore<B> {
     /// Makes the arena detached, keeping memory that could not be released. Returns the grant of unmapped
     /// memory, to be dropped after that memory.
     pub(super) fn finish_detached(&self, change: Change<B>) -> Grant {
-        let Change { pieces, views, live, on_free } = change;
-        let (views, handles): (Vec<_>, Vec<_>) = views.into_iter().map(View::weak).unzip();
-        let detached = Detached { pieces, views, on_free: on_free.clone() };
+        let (live, on_free) = (change.live.clone(), change.on_free.clone());
         let mut state = self.state.lock();
         // Blocks may have been freed in the meantime.
         let still = state.live();
         let (mut whole, mut unmapped) = (None, 0);
         if let Some(backing) = &mut state.backing {
-            let (was_mapped, kept) = (backing.mapped, detached.kept());
+            let (was_mapped, kept) = (backing.mapped, change.kept());
             whole = Some(backing.take_all());
             backing.mapped = kept;
             unmapped = was_mapped.saturating_sub(kept);
         }
-        state.phase = Phase::Detached(Box::new(detached));
+        state.phase = Phase::Detached(Box::new(change));
         drop(state);
         // The limits of the pool's tree count none of it from now on.
         self.state.set_asleep(true);
@@ -233,14 +195,14 @@ impl<B: Backend> ArenaCore<B> {
             |extent: &Range<u64>| still.binary_search_by_key(&extent.start, |live| live.start).is_err();
         on_free.call(&live.into_iter().filter(is_freed).collect::<Vec<_>>());
         // Drops that call the device run without the lock.
-        drop((whole, handles));
+        drop(whole);
         returned
     }
 }
 
 impl<B: Backend> State<B> {
     /// Returns all pieces, and all their views except ranges that no buffer uses.
-    fn mapped(&self) -> (Vec<DetachedPiece>, Vec<Kept<B>>) {
+    fn mapped(&self) -> (Vec<DetachedPiece>, Vec<View<B>>) {
         let Some(backing) = &self.backing else { return (Vec::new(), Vec::new()) };
         let pieces = backing.extents.iter().zip(&backing.physical);
         let pieces = pieces

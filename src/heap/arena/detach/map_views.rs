@@ -1,13 +1,13 @@
 //! Maps the views of an arena, and unmaps them.
 
 use super::phase::DetachedPiece;
-use super::view::{Kept, MapState, Mapping};
+use super::view::{MapState, Mapping, View};
 use crate::heap::arena::core::ArenaCore;
 use vrampool_backend::{Backend, BackendError};
 
 impl<B: Backend> ArenaCore<B> {
     /// Unmaps all views, which no work uses any more. After a failure the states record what was unmapped.
-    pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
+    pub(super) fn unmap_views(&self, views: &mut [View<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
             for (start, bytes, of) in view.runs(Mapping::is_mapped) {
@@ -21,7 +21,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Maps all pieces with physical memory in the views. After a failure the states record what was mapped.
     pub(super) fn map_views(
         &self,
-        views: &mut [Kept<B>],
+        views: &mut [View<B>],
         pieces: &[DetachedPiece],
     ) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;

@@ -143,7 +143,7 @@ impl<B: Backend> State<B> {
         live
     }
 
-    fn extent(&self, block: BlockId) -> Range<u64> {
+    pub(super) fn extent(&self, block: BlockId) -> Range<u64> {
         let (start, bytes) = self.engine.extent(block);
         start..start + bytes
     }

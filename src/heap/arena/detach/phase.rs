@@ -4,7 +4,7 @@ use super::view::View;
 use crate::heap::arena::mapping::pages::Extent;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
 #[derive(Debug)]
@@ -12,16 +12,18 @@ pub(crate) enum Phase<B: Backend> {
     Attached,
     /// Threads that find this phase wait for the lock of changes and look again; a free does not wait.
     Changing,
-    Detached(Box<Detached<B>>),
+    Detached(Box<Change<B>>),
 }
 
-/// An arena without its physical memory.
+/// The parts of an arena without its physical memory, or that is about to be.
 #[derive(Debug)]
-pub(crate) struct Detached<B: Backend> {
+pub(crate) struct Change<B: Backend> {
     /// The pieces, in order of offset.
     pub(super) pieces: Vec<DetachedPiece>,
     /// The range, and the stitched ranges that buffers use.
-    pub(super) views: Vec<View<Weak<B::Memory>>>,
+    pub(super) views: Vec<View<B>>,
+    /// The extents of live blocks at its beginning, by offset.
+    pub(super) live: Vec<Range<u64>>,
     pub(super) on_free: OnFree,
 }
 
@@ -32,11 +34,10 @@ pub(super) struct DetachedPiece {
     pub(super) physical: Option<Physical>,
 }
 
-impl<B: Backend> Detached<B> {
+impl<B: Backend> Change<B> {
     /// Bytes of addresses of stitched ranges.
     pub(crate) fn stitched_bytes(&self) -> u64 {
-        let stitched = self.views.iter().filter(|view| !view.is_range && view.memory.strong_count() > 0);
-        stitched.map(View::bytes).sum()
+        self.views.iter().filter(|view| !view.is_range && view.is_used()).map(View::bytes).sum()
     }
 
     /// Bytes of physical memory that could not be released.

@@ -1,22 +1,19 @@
 //! Memory in which pieces of an arena's physical memory are mapped.
 
 use crate::heap::arena::mapping::pages::Extent;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use vrampool_backend::Backend;
 
-/// The arena's range or a stitched range, with a strong handle during a change and a weak one otherwise.
+/// The arena's range or a stitched range.
 #[derive(Debug)]
-pub(super) struct View<M> {
-    pub(super) memory: M,
+pub(super) struct View<B: Backend> {
+    pub(super) memory: Arc<B::Memory>,
     pub(super) is_range: bool,
     /// The age of a stitched range whose pieces are all present.
     pub(super) age: Option<u64>,
     /// By offset.
     pub(super) mappings: Vec<Mapping>,
 }
-
-/// A view that keeps its memory.
-pub(super) type Kept<B> = View<Arc<<B as Backend>::Memory>>;
 
 /// A piece in a view.
 #[derive(Debug)]
@@ -39,13 +36,14 @@ impl Mapping {
     }
 }
 
-impl<M> View<M> {
+impl<B: Backend> View<B> {
     pub(super) fn bytes(&self) -> u64 {
         self.mappings.iter().map(|mapping| mapping.extent.bytes).sum()
     }
 
-    fn with<N>(self, memory: N) -> View<N> {
-        View { memory, is_range: self.is_range, age: self.age, mappings: self.mappings }
+    /// Whether it is the range, or a buffer has it.
+    pub(super) fn is_used(&self) -> bool {
+        self.is_range || Arc::strong_count(&self.memory) > 1
     }
 
     /// Returns runs of adjacent mappings for which `is_such` holds: start, bytes, and indices.
@@ -61,21 +59,5 @@ impl<M> View<M> {
             }
         }
         runs
-    }
-}
-
-impl<M> View<Weak<M>> {
-    /// Returns the view with a strong handle, if its memory still exists.
-    pub(super) fn strong(self) -> Option<View<Arc<M>>> {
-        let memory = self.memory.upgrade()?;
-        Some(self.with(memory))
-    }
-}
-
-impl<M> View<Arc<M>> {
-    /// Returns the view with a weak handle, and its strong handle, to be dropped without a lock.
-    pub(super) fn weak(self) -> (View<Weak<M>>, Arc<M>) {
-        let memory = Arc::clone(&self.memory);
-        (self.with(Arc::downgrade(&memory)), memory)
     }
 }

@@ -39,22 +39,15 @@ impl<B: Backend> State<B> {
         refused: &Refused,
     ) -> Option<TakenBlock<B>> {
         let size = request.bytes.checked_next_multiple_of(self.engine.alignment())?;
-        let (zone, alignment) = (self.zone_of(request), request.alignment.max(self.engine.alignment()));
+        let zone = self.zone_of(request);
         let clear = self.clear_parts(request.stream, refused);
-        let place = |part: &Clear| {
-            let place = part.start.checked_next_multiple_of(alignment)?;
-            (place.checked_add(size)? <= part.start + part.bytes).then_some(place)
-        };
         let smallest = clear
             .iter()
             .filter(|part| part.zone == zone || self.backing.is_some() && part.zone == Zone::Dynamic)
-            .filter_map(|part| Some((part.zone != zone, part.bytes, place(part)?)))
-            .min();
-        if let Some((_, _, place)) = smallest {
-            return self.engine.allocate_at(place, size).ok().map(TakenBlock::plain);
-        }
-        if alignment > self.engine.alignment() {
-            return None;
+            .filter(|part| part.bytes >= size)
+            .min_by_key(|part| (part.zone != zone, part.bytes, part.start));
+        if let Some(part) = smallest {
+            return self.engine.allocate_at(part.start, size).ok().map(TakenBlock::plain);
         }
         let Self { engine, backing: Some(backing), .. } = self else { return None };
         let (memory, fit) = backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)?;
@@ -69,7 +62,7 @@ impl<B: Backend> State<B> {
     /// [`ArenaError::NoSpace`] if neither fits within the limit.
     pub(in crate::heap::arena) fn plan_clear(
         &mut self,
-        &ArenaRequest { bytes, alignment, stream, .. }: &ArenaRequest<'_, B::Stream>,
+        &ArenaRequest { bytes, stream, .. }: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
         refused: &Refused,
     ) -> Result<Growth, ArenaError> {
@@ -77,16 +70,13 @@ impl<B: Backend> State<B> {
         // Memory that the stream itself freed serves it.
         let others = self.uses.ticks.free_in_flight_of_others(stream.id());
         let needed = self.engine.used().saturating_add(others).saturating_add(bytes);
-        let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };
+        let Self { engine, backing, .. } = self;
         let size = bytes.checked_next_multiple_of(engine.alignment());
-        let planned = size.and_then(|size| {
-            let place = engine.end(Zone::Dynamic).checked_next_multiple_of(alignment);
-            let plain = || backing.plan_end(engine, size, place?, budget);
-            let stitched = || {
-                let holes = |least, of_both| holes_of(&clear, least, of_both);
-                (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, budget, holes))?
-            };
-            match plain() {
+        let planned = size.zip(backing.as_mut()).and_then(|(size, backing)| {
+            let plain = backing.plan_end(engine, size, budget);
+            let holes = |least, of_both| holes_of(&clear, least, of_both);
+            let stitched = || backing.plan_around(engine, size, budget, holes);
+            match plain {
                 Some(growth) if budget == Budget::Free && backing.is_tight(needed, growth.added()) => {
                     Some(growth)
                 }
@@ -96,7 +86,6 @@ impl<B: Backend> State<B> {
         });
         let growth = planned.ok_or_else(|| ArenaError::NoSpace {
             bytes,
-            alignment,
             zone: Zone::Dynamic,
             available_bytes: clear.iter().map(|part| part.bytes).sum(),
             largest_bytes: clear.iter().map(|part| part.bytes).max().unwrap_or(0),

@@ -27,7 +27,7 @@ impl<B: Backend> State<B> {
     #[cold]
     fn is_marked(&self, block: BlockId) -> bool {
         match &self.backing {
-            Some(_) => self.engine.zone(block) == Ok(Zone::Dynamic),
+            Some(_) => self.engine.zone_at(self.engine.extent(block).0) == Zone::Dynamic,
             None => self.engine.extent(block).1 >= MARKED_FROM,
         }
     }

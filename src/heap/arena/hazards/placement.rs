@@ -30,13 +30,13 @@ impl<B: Backend> State<B> {
     /// Whether a request maps new memory instead of waiting for another stream.
     pub(in crate::heap::arena) fn prefers_growth(
         &self,
-        &ArenaRequest { bytes, alignment, .. }: &ArenaRequest<'_, B::Stream>,
+        &ArenaRequest { bytes, .. }: &ArenaRequest<'_, B::Stream>,
     ) -> bool {
         let are_several = self.are_concurrent && self.uses.ticks.are_several();
         let Some(backing) = self.backing.as_ref().filter(|_| are_several) else { return false };
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
         let needed = self.needed_with(size.unwrap_or(bytes));
-        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, alignment, needed))
+        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, needed))
     }
 
     /// The peak of live bytes and bytes in flight, including a request of `bytes`.
@@ -64,13 +64,9 @@ impl<B: Backend> State<B> {
         let reach = self.uses.ticks.reach(stream.id());
         let last =
             self.uses.parts(&(start..start + bytes)).filter_map(|part| self.wait_for(part, &reach)).max();
-        let Some(last) = last.filter(|_| self.engine.zone(block) == Ok(Zone::Dynamic)) else {
+        let Some(last) = last.filter(|_| self.engine.zone_at(start) == Zone::Dynamic) else {
             return Ok(block);
         };
-        // With these reserved, allocating it again succeeds anywhere, also at the original place.
-        if self.engine.reserve_blocks(2).is_err() {
-            return Ok(block);
-        }
         self.engine.free(block)?;
         let place = match self.find_with_wait(bytes, ROOMS, None, &reach) {
             None if !is_captured => self.find_earliest(bytes, last, &reach),
@@ -127,7 +123,7 @@ impl<B: Backend> State<B> {
 
     /// Returns the tick of the marker that the stream of `reach` must wait for before it uses a part; `None` if it need
     /// not wait. A stream without a marker, including a captured one, counts as [`NOW`].
-    fn wait_for(&self, part: &Part<B::Stream>, reach: &StreamOrder) -> Option<u64> {
+    fn wait_for(&self, part: &Part, reach: &StreamOrder) -> Option<u64> {
         let mut last = None;
         part.has(|user, tick| {
             if !reach.covers(user, tick) {
@@ -145,7 +141,7 @@ impl<B: Backend> State<B> {
         &self,
         bytes: u64,
         most: usize,
-        is_in_the_way: impl Fn(&Part<B::Stream>) -> bool,
+        is_in_the_way: impl Fn(&Part) -> bool,
     ) -> Option<(FreeBlock, u64)> {
         let (free_end, mut left) = (self.engine.free_end(Zone::Dynamic), most);
         for room in self.engine.fitting_blocks(bytes, most) {

@@ -80,16 +80,16 @@ impl<B: Backend> State<B> {
         request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
     ) -> Result<Growth, ArenaError> {
-        let (zone, &ArenaRequest { bytes, alignment, .. }) = (self.zone_of(request), request);
+        let (zone, bytes) = (self.zone_of(request), request.bytes);
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
         let Self { engine, backing, .. } = self;
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
-            let plan = |zone| backing.plan(engine, zone, (size, alignment), budget);
+            let plan = |zone| backing.plan(engine, zone, size, budget);
             plan(zone).or_else(|| plan(Zone::Dynamic))
         });
         match planned {
             Some(growth) => self.hold_parts(growth),
-            None => Err(engine.refusal((bytes, alignment, zone))),
+            None => Err(engine.refusal((bytes, zone))),
         }
     }
 
@@ -97,14 +97,8 @@ impl<B: Backend> State<B> {
     /// adding it cannot fail.
     pub(crate) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {
         let held = self.hold_each(&mut growth);
-        let records = 3 + 2 * (growth.held.len() + growth.new.len());
-        match held.and_then(|()| self.engine.promise_blocks(records)) {
-            Ok(()) => Ok(growth),
-            Err(error) => {
-                self.cancel_growth(&growth);
-                Err(error)
-            }
-        }
+        held.inspect_err(|_| self.cancel_growth(&growth))?;
+        Ok(growth)
     }
 
     fn hold_each(&mut self, growth: &mut Growth) -> Result<(), ArenaError> {
@@ -118,14 +112,12 @@ impl<B: Backend> State<B> {
 
     /// Frees the held parts and the kept records of an abandoned growth.
     pub(crate) fn cancel_growth(&mut self, growth: &Growth) {
-        self.engine.end_promise();
         growth.held.iter().flatten().for_each(|&block| self.engine.release(block));
     }
 
     /// Adds new memory and returns the block of a stitched range, if one was made.
     fn commit(&mut self, growth: Growth, made: Made<B>) -> Option<TakenBlock<B>> {
         let Growth { new, is_at_end, stitched, held } = growth;
-        self.engine.end_promise();
         self.add_pieces(&new, is_at_end, made.new);
         let Self { engine, backing: Some(backing), .. } = self else { return None };
         let mut taken = None;
@@ -173,8 +165,7 @@ impl<B: Backend> State<B> {
         for extent in extents {
             let range = extent.start..extent.end();
             self.uses.note_reused(&range);
-            let done = self.uses.take(range);
-            self.uses.keep_dropped(done);
+            let _ = self.uses.take(range);
         }
         let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
@@ -198,8 +189,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Without memory of the host for records nothing is mapped. New memory that can be neither made accessible nor
-    /// unmapped is kept until it can be released.
+    /// New memory that can be neither made accessible nor unmapped is kept until it can be released.
     #[test]
     fn mapped_memory_is_never_forgotten() {
         let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
@@ -211,12 +201,6 @@ mod tests {
         let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&ledger).build();
         let arena = arena.expect("an arena");
         let block = arena.allocate(4 * PAGE, &stream).expect("memory");
-        let calls = arena.mapping().calls;
-        let set_full = |is_full| arena.core.state.lock().engine.host_is_full = is_full;
-        set_full(true);
-        assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
-        assert_eq!((arena.mapping().calls, ledger.charged()), (calls, 4 * PAGE), "nothing is mapped");
-        set_full(false);
         [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
         assert!(arena.allocate(8 * PAGE, &stream).is_err());
         assert_eq!((arena.reserved_bytes(), ledger.charged()), (12 * PAGE, 12 * PAGE), "it is mapped");

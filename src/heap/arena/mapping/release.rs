@@ -184,8 +184,10 @@ impl<B: Backend> ArenaCore<B> {
         spare_bytes: u64,
         waited: &Waited,
     ) -> Result<u64, Error> {
-        self.reap(waited);
-        let Some(mut leaving) = self.begin_release(parts, spare_bytes, waited) else { return Ok(0) };
+        let retired = self.take_retired(waited);
+        let Some(mut leaving) = self.begin_release(parts, spare_bytes, waited, retired) else {
+            return Ok(0);
+        };
         let (outcome, panic) = caught(|| self.unmap(&mut leaving));
         let released = self.end_release(leaving);
         panic.go_on();
@@ -195,7 +197,13 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Holds free pieces, the last ones first. Returns `None` if there is nothing to do.
-    fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<LeavingPieces<B>> {
+    fn begin_release(
+        &self,
+        parts: &[Zone],
+        spare_bytes: u64,
+        waited: &Waited,
+        retired: Vec<Stitched<B>>,
+    ) -> Option<LeavingPieces<B>> {
         let mut state = self.state.lock();
         let range = Arc::clone(&state.range);
         let Some(backing) = &state.backing else { return None };
@@ -217,8 +225,7 @@ impl<B: Backend> ArenaCore<B> {
         leaving.pieces.extend(backing.unreleased.drain(..).map(|(extent, block)| piece(extent, block, true)));
         for extent in surplus {
             let Ok(block) = engine.hold_at(extent.start, extent.bytes) else { continue };
-            let done = uses.take(extent.start..extent.end());
-            uses.keep_dropped(done);
+            let _ = uses.take(extent.start..extent.end());
             leaving.pieces.push(piece(extent, block, false));
         }
         leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
@@ -231,6 +238,8 @@ impl<B: Backend> ArenaCore<B> {
             Range { stitched, parts, goes }
         };
         leaving.ranges = ranges.into_iter().map(range).collect();
+        let whole = |stitched: Stitched<B>| Range { parts: stitched.parts(), stitched, goes: true };
+        leaving.ranges.extend(retired.into_iter().map(whole));
         (!leaving.pieces.is_empty() || !leaving.ranges.is_empty()).then_some(leaving)
     }
 

@@ -8,11 +8,11 @@
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
+use crate::streams::order::Order;
 use crate::streams::uses::{Streams, add};
-use vrampool_backend::{Backend, Event, Stream, VirtualMemory, logging};
+use vrampool_backend::{Backend, Stream, VirtualMemory, logging};
 
 impl<B: Backend> ArenaCore<B> {
     /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
@@ -36,103 +36,62 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Retires ranges until the others take at most `most`, if set, and unmaps those whose work is complete.
     fn retire_to(&self, most: Option<Weight>) {
-        let mut state = self.state.lock();
-        let Some(backing) = &mut state.backing else { return };
-        let going = most.map(|most| backing.take_unused(most)).unwrap_or_default();
-        drop(state);
-        self.retire(going);
-        self.reap(&Waited::default());
+        if let Some(most) = most {
+            self.retire(most);
+        }
+        // Nothing is waited for.
+        if let Err(error) = self.release_completed(&[], 0, &Waited::default()) {
+            logging::warn!("arena on {}: a stitched range stays, because {error}", self.id);
+        }
     }
 
-    /// Starts to retire ranges that were removed and that no buffer uses. Ranges that a captured stream used
-    /// stay, because its work runs whenever the graph is launched.
-    fn retire(&self, mut ranges: Vec<Stitched<B>>) {
-        if ranges.is_empty() {
-            return;
-        }
-        let users = self.state.lock().users_of(&ranges);
+    /// Starts to retire ranges that no buffer uses. Ranges that a captured stream used stay, because its work runs
+    /// whenever the graph is launched.
+    fn retire(&self, most: Weight) {
+        let mut state = self.state.lock();
+        let State { backing: Some(backing), .. } = &mut *state else { return };
+        let mut ranges = backing.take_unused(most);
+        let users = state.users_of(&ranges);
+        let tick = state.uses.ticks.begin();
+        drop(state);
         let is_captured = |user: &B::Stream| self.device.is_capturing(user) != Ok(false);
-        let captured: Streams<_> = users.iter().filter(|user| is_captured(user)).cloned().collect();
-        if !captured.is_empty() {
-            let mut state = self.state.lock();
-            let stays = |range: &mut Stitched<B>| {
-                let users = state.users_of(std::slice::from_ref(range));
-                users.iter().any(|user| captured.iter().any(|other| other.id() == user.id()))
-            };
-            let staying: Vec<_> = ranges.extract_if(.., stays).collect();
-            if let Some(backing) = &mut state.backing {
-                backing.restore(staying);
-            }
-        }
-        let users = users.into_iter().filter(|user| captured.iter().all(|other| other.id() != user.id()));
-        let users: Streams<_> = users.collect();
-        let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
+        let (captured, users): (Streams<_>, Streams<_>) = users.into_iter().partition(is_captured);
+        self.ask(users.clone(), tick);
         let mut state = self.state.lock();
-        let tick = state.uses.ticks.now();
+        let stays = |range: &mut Stitched<B>| {
+            let users = state.users_of(std::slice::from_ref(range));
+            users.iter().any(|user| captured.iter().any(|other| other.id() == user.id()))
+        };
+        let staying: Vec<_> = ranges.extract_if(.., stays).collect();
         let Some(backing) = &mut state.backing else { return };
-        match events {
-            Ok(events) if !ranges.is_empty() => {
-                let batch = Retiring { ranges, users, events, tick };
-                backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
-                backing.retiring.push_back(batch);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                backing.restore(ranges);
-                drop(state);
-                logging::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
-            }
-        }
+        backing.restore(staying);
+        let batch = Retiring { ranges, users, tick };
+        backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
+        backing.retiring.push_back(batch);
     }
 
-    /// Unmaps retiring ranges whose work is complete, including that of other devices: there are none, or a
-    /// release waited for them. Only for the thread that may change the arena.
-    pub(crate) fn reap(&self, waited: &Waited) {
+    /// Takes retiring ranges whose work is complete, including that of other devices: there are none, or a release
+    /// waited for them.
+    pub(super) fn take_retired(&self, waited: &Waited) -> Vec<Stitched<B>> {
+        if self.state.lock().backing.as_ref().is_none_or(|backing| backing.retiring.is_empty()) {
+            return Vec::new();
+        }
+        Order::poll(self);
+        let have_others = self.virtual_memory().is_ok_and(VirtualMemory::has_others);
         let mut state = self.state.lock();
-        let Some(backing) = &mut state.backing else { return };
-        // They count until they are unmapped.
-        let mut batches = std::mem::take(&mut backing.retiring);
-        drop(state);
-        let (mut unmapped, mut unused, mut kept) = (Weight::default(), Vec::new(), Vec::new());
-        let (_, panic) = caught(|| {
-            let mut has_others = None;
-            let mut have_others = || {
-                let ask = || self.virtual_memory().is_ok_and(VirtualMemory::has_others);
-                *has_others.get_or_insert_with(ask)
-            };
-            while let Some(batch) = batches.front_mut() {
-                batch.events.retain(|event| event.is_complete() != Ok(true));
-                if !batch.events.is_empty() || !waited.is_behind(batch.tick) && have_others() {
-                    break;
-                }
-                let Some(batch) = batches.pop_front() else { break };
-                unmapped = unmapped.plus(batch.weight());
-                unused.extend(batch.ranges);
-            }
-            while let Some(range) = unused.pop() {
-                let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
-                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes))
-                };
-                // Dropping it would also unmap it, but would wait for unrelated work.
-                match self.virtual_memory().and_then(unmap) {
-                    Ok(()) => self.timed(|| drop(range)),
-                    Err(error) => {
-                        logging::warn!("arena on {}: a stitched range stays, because {error}", self.id);
-                        kept.push(range);
-                    }
-                }
-            }
-            Ok(())
-        });
-        // Ranges left over by a panic are whole.
-        kept.append(&mut unused);
-        let mut state = self.state.lock();
-        let Some(backing) = &mut state.backing else { return };
-        backing.retiring_weight = backing.retiring_weight.minus(unmapped);
-        backing.retiring = batches;
-        backing.restore(kept);
-        drop(state);
-        panic.go_on();
+        let State { backing: Some(backing), uses, .. } = &mut *state else { return Vec::new() };
+        let are_done = |batch: &Retiring<B>| {
+            let is_done = |user: &B::Stream| uses.ticks.are_done(user.id(), batch.tick);
+            batch.users.iter().all(is_done) && (waited.is_behind(batch.tick) || !have_others)
+        };
+        let mut retired = Vec::new();
+        while backing.retiring.front().is_some_and(are_done)
+            && let Some(batch) = backing.retiring.pop_front()
+        {
+            backing.retiring_weight = backing.retiring_weight.minus(batch.weight());
+            retired.extend(batch.ranges);
+        }
+        retired
     }
 
     /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for

@@ -7,19 +7,10 @@ use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::operations::Arena;
-use super::record::{BlockState, NONE, Tag};
+use super::record::{BlockState, NONE};
 use super::table::end_of;
 use super::zone::Zone;
 use super::zone_state::{ZoneState, choose};
-
-/// The time of a lookup in an arena in which no block moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
-    /// Number of blocks named before.
-    named: u64,
-    /// Number of changes of the dynamic zone's free memory before.
-    changes: u64,
-}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreeBlock {
@@ -36,20 +27,7 @@ impl FreeBlock {
     }
 }
 
-impl Moment {
-    /// Whether no memory of the dynamic zone became free in between.
-    pub(crate) fn is_as_free(self, other: Self) -> bool {
-        self.changes == other.changes
-    }
-}
-
 impl Arena {
-    /// Equal to an earlier value if the same memory is free in the dynamic zone.
-    #[inline]
-    pub(crate) fn moment(&self) -> Moment {
-        Moment { named: self.serial(), changes: self.dynamic.changes }
-    }
-
     /// As [`allocate`](Self::allocate) in the dynamic zone, only from a hole, never from the free end.
     /// Returns no reason for a failure, because the caller has an alternative.
     #[inline]
@@ -72,7 +50,7 @@ impl Arena {
     /// As [`allocate`](Self::allocate).
     pub(crate) fn allocate_at(&mut self, offset: u64, bytes: u64) -> Result<BlockId, ArenaError> {
         let index = self.place_at(offset, bytes);
-        self.named(index, (bytes, 1, Zone::Dynamic))
+        self.named(index, (bytes, Zone::Dynamic))
     }
 
     /// As [`allocate_at`](Self::allocate_at), but makes the place [held](Self::held), neither live nor free,
@@ -86,9 +64,8 @@ impl Arena {
         self.peak = peak;
         let space = self.zone_around(offset);
         space.used -= bytes;
-        space.live -= 1;
         space.held += bytes;
-        self.tag(block, BlockState::Held);
+        self.table[block.index()].set_state(BlockState::Held);
         Ok(block)
     }
 
@@ -109,32 +86,6 @@ impl Arena {
         }
     }
 
-    /// Reserves records for `count` more blocks, live or free.
-    ///
-    /// # Errors
-    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
-    pub(crate) fn reserve_blocks(&mut self, count: u32) -> Result<(), ArenaError> {
-        self.table.reserve_many(count)
-    }
-
-    /// Keeps records for `count` more blocks, whatever else is allocated, until the promise is
-    /// [ended](Self::end_promise). There is one promise at a time.
-    ///
-    /// # Errors
-    /// As [`reserve_blocks`](Self::reserve_blocks).
-    pub(crate) fn promise_blocks(&mut self, count: usize) -> Result<(), ArenaError> {
-        #[cfg(test)]
-        if self.host_is_full {
-            return Err(ArenaError::HostMemory);
-        }
-        self.table.promise(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
-    }
-
-    /// Makes the promised records available to the next calls.
-    pub(crate) fn end_promise(&mut self) {
-        self.table.end_promise();
-    }
-
     fn is_held(&self, block: BlockId) -> bool {
         let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
         record.is_some_and(|record| record.state() == Some(BlockState::Held))
@@ -145,8 +96,7 @@ impl Arena {
         let space = self.zone_around(offset);
         space.held -= bytes;
         space.used += bytes;
-        space.live += 1;
-        self.tag(block, BlockState::Live);
+        self.table[block.index()].set_state(BlockState::Live);
     }
 
     fn zone_around(&mut self, offset: u64) -> &mut ZoneState {
@@ -154,17 +104,10 @@ impl Arena {
         choose(&mut self.stable, &mut self.dynamic, zone)
     }
 
-    fn tag(&mut self, block: BlockId, state: BlockState) {
-        let record = &mut self.table[block.index()];
-        if let Some(tag) = record.tag() {
-            record.set_tag(Tag { state, ..tag });
-        }
-    }
-
     fn place_at(&mut self, offset: u64, bytes: u64) -> u32 {
         let below = self.alignment() - 1;
         let Some(end) = offset.checked_add(bytes) else { return NONE };
-        if bytes == 0 || (offset | bytes) & below != 0 || self.table.reserve(2).is_err() {
+        if bytes == 0 || (offset | bytes) & below != 0 || self.table.is_full() {
             return NONE;
         }
         let zone = self.zone_at(offset);
@@ -175,7 +118,7 @@ impl Arena {
         let of = |most| space.free.at_least(table, bytes, most).find(holds);
         let Some(hole) = of(0).or_else(|| of(usize::MAX)) else { return NONE };
         let index = space.carve(table, hole, offset, bytes);
-        self.occupy(index, bytes, zone, self.shift);
+        self.occupy(index, bytes, zone);
         index
     }
 
@@ -199,7 +142,6 @@ impl Arena {
         offset: u64,
         bytes: u64,
     ) -> Result<BlockId, ArenaError> {
-        self.table.reserve(2)?;
         let is_there = self.table.get(room.index).is_some_and(|record| {
             record.is_free() && record.offset <= offset && offset.saturating_add(bytes) <= record.end()
         });
@@ -208,8 +150,8 @@ impl Arena {
             return self.allocate_at(offset, bytes);
         }
         let index = self.dynamic.carve(&mut self.table, room.index, offset, bytes);
-        self.occupy(index, bytes, Zone::Dynamic, self.shift);
-        self.named(index, (bytes, 1, Zone::Dynamic))
+        self.occupy(index, bytes, Zone::Dynamic);
+        self.named(index, (bytes, Zone::Dynamic))
     }
 
     /// Appends to an empty list, by offset, the free blocks of the dynamic zone of at least `bytes`, and the

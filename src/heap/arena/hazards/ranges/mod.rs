@@ -8,13 +8,13 @@ use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::{AwaitedUsers, Streams, Uses, add, await_also};
 pub(crate) use parts::Part;
 use parts::Parts;
-use smallvec::SmallVec;
+use rustc_hash::FxHashSet;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
 
-/// Most kept handles that await a drop, besides those of one free.
-const MOST_DROPPED: usize = 8;
+/// Handles of streams that are kept besides those of twice the streams that have parts.
+const MOST_STREAMS: usize = 8;
 
 /// Most streams to be asked at a request.
 const MOST_UNASKED: usize = 16;
@@ -40,10 +40,14 @@ const WHOLE_DONE: u64 = 2;
 /// complete.
 #[derive(Debug)]
 pub(crate) struct UseMap<S> {
-    parts: Parts<S>,
+    parts: Parts,
     recent: [RecentPart; 2],
     pub(crate) ticks: Ticks,
-    /// Handles of streams that their parts no longer have: one of these may be the last handle.
+    /// A handle of each stream that parts have, and of others since the last [prune](Self::prune).
+    streams: Streams<S>,
+    /// The number of them after that.
+    kept: usize,
+    /// Handles to be dropped without the lock.
     dropped: Streams<S>,
     /// Streams that freed memory while no markers were wanted, and that were not asked since whether they are idle.
     unasked: Streams<S>,
@@ -72,6 +76,8 @@ impl<S: Stream> UseMap<S> {
             parts: Parts::new(),
             recent: Default::default(),
             ticks: Ticks::from_one(),
+            streams: Streams::new(),
+            kept: 0,
             dropped: Streams::new(),
             unasked: Streams::new(),
         }
@@ -104,19 +110,19 @@ impl<S: Stream> UseMap<S> {
     }
 
     /// Returns the parts that overlap `range`, in order.
-    pub(crate) fn parts<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
+    pub(crate) fn parts<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = &'a Part> + use<'a, S> {
         self.parts.overlapping(range)
     }
 
     /// Returns the parts of `range` that a stream may still use, in order.
     pub(crate) fn pending(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
-        let open = |part: &&Part<S>| part.has(|user, tick| !self.ticks.are_done(user, tick));
+        let open = |part: &&Part| part.has(|user, tick| !self.ticks.are_done(user, tick));
         let parts = self.parts.overlapping(&range).filter(open);
         parts.map(move |part| part.start.max(range.start)..part.end.min(range.end))
     }
 
     /// Whether another stream than `stream` wrote a part last, or may still read it.
-    pub(crate) fn is_anothers(&self, part: &Part<S>, stream: StreamId) -> bool {
+    pub(crate) fn is_anothers(&self, part: &Part, stream: StreamId) -> bool {
         part.is_anothers(stream, |user| self.ticks.are_done(user, part.tick))
     }
 
@@ -160,7 +166,7 @@ impl<S: Stream> UseMap<S> {
         let Self { parts, ticks, .. } = self;
         for part in parts.overlapping(range) {
             ticks.reused(
-                part.user(),
+                part.users[0],
                 FreedIn::Arena,
                 part.tick,
                 part.end.min(range.end) - part.start.max(range.start),
@@ -175,28 +181,17 @@ impl<S: Stream> UseMap<S> {
             || self.parts.overlapping(range).all(|part| !self.is_anothers(part, stream.id()))
     }
 
-    /// Records that `range` is free, and its users. Returns handles of other streams that
-    /// parts had and that may be the last ones, to be dropped without the lock. The list is not a complete
-    /// list of earlier users.
-    #[must_use]
-    pub(crate) fn put(&mut self, range: Range<u64>, uses: Uses<S>) -> Streams<S> {
-        let mut dropped = Streams::<S>::new();
+    /// Records that `range` is free, and its users.
+    pub(crate) fn put(&mut self, range: Range<u64>, uses: &Uses<S>) {
         if range.is_empty() {
-            return dropped;
+            return;
         }
-        let tick = self.ticks.now();
-        let new = Part::new(range, uses, tick);
-        let only = new.only;
-        let ids = if only.is_none() { new.uses.ids() } else { SmallVec::new() };
-        let collect = |uses: Uses<S>| {
-            // The new streams' handles are not the last ones.
-            uses.each(|user| {
-                if only != Some(user.id()) && !ids.contains(&user.id()) {
-                    add(&mut dropped, user);
-                }
-            });
-        };
-        let Range { start, end } = self.parts.put(new, collect);
+        uses.each(|user| add(&mut self.streams, user));
+        let (tick, mut users) = (self.ticks.now(), uses.ids());
+        // The writer is the last.
+        users.rotate_right(1);
+        let only = (users.len() == 1).then_some(users[0]);
+        let Range { start, end } = self.parts.put(Part { start: range.start, end: range.end, users, tick });
         for recent in &mut self.recent {
             if recent.start < end && start < recent.end {
                 *recent = RecentPart::default();
@@ -205,58 +200,61 @@ impl<S: Stream> UseMap<S> {
         if let Some(stream) = only {
             self.note_recent(RecentPart { start, end, stream: stream.get(), tick });
         }
-        dropped
+        if self.streams.len() > 2 * self.kept + MOST_STREAMS {
+            self.prune();
+        }
     }
 
-    /// Adds `stream` to the users of a free `range`, and those that it must wait for to `before`. Returns handles as
-    /// [`put`](Self::put).
-    #[must_use]
-    pub(crate) fn add_user(
-        &mut self,
-        range: Range<u64>,
-        stream: &S,
-        before: &mut AwaitedUsers<S>,
-    ) -> Streams<S> {
+    /// Takes out the handles of streams that no part has.
+    #[cold]
+    fn prune(&mut self) {
+        let Self { parts, streams, dropped, .. } = self;
+        let used: FxHashSet<StreamId> = parts.iter().flat_map(|part| part.users.iter().copied()).collect();
+        let (kept, gone) = mem::take(streams).into_iter().partition(|stream| used.contains(&stream.id()));
+        *streams = kept;
+        dropped.extend::<Streams<S>>(gone);
+        self.kept = self.streams.len();
+    }
+
+    /// The handles of users of `range` for which `is_such` holds, each with the tick.
+    fn users_of(&self, range: &Range<u64>, is_such: impl Fn(&S, u64) -> bool) -> AwaitedUsers<S> {
+        let mut users = AwaitedUsers::new();
+        for Part { users: ids, tick, .. } in self.parts.overlapping(range) {
+            let of_part = self.streams.iter().filter(|stream| ids.contains(&stream.id()));
+            of_part.filter(|user| is_such(user, *tick)).for_each(|user| await_also(&mut users, user, *tick));
+        }
+        users
+    }
+
+    /// Adds `stream` to the users of a free `range`, and those that it must wait for to `before`.
+    pub(crate) fn add_user(&mut self, range: Range<u64>, stream: &S, before: &mut AwaitedUsers<S>) {
         let others = self.others_of(&range, stream);
         others.iter().flatten().for_each(|(user, tick)| await_also(before, user, *tick));
         self.note_reused(&range);
         let is_open = |user, tick| !self.ticks.cover(user, stream.id(), tick);
-        let open = self.parts.overlapping(&range).filter(|part| part.has(is_open));
-        let within = |part: &Part<S>| part.start.max(range.start)..part.end.min(range.end);
-        let open: Vec<_> = open.map(|part| (within(part), part.uses.clone())).collect();
-        let mut dropped = self.put(range, Uses::new(stream.clone()));
-        for (part, uses) in open {
-            uses.recorded_on(stream);
-            dropped.extend(self.put(part, uses));
+        let open: Vec<_> = self.parts.overlapping(&range).filter(|part| part.has(is_open)).cloned().collect();
+        self.put(range.clone(), &Uses::new(stream.clone()));
+        for mut part in open {
+            (part.start, part.end) = (part.start.max(range.start), part.end.min(range.end));
+            part.users.push(stream.id());
+            part.tick = self.ticks.now();
+            self.parts.put(part);
         }
-        dropped
     }
 
-    /// As [`put`](Self::put) for one stream, without releasing a lock: returned handles are kept until they
-    /// are [taken](Self::take_dropped). Returns `false` and does nothing if too many are kept.
+    /// As [`put`](Self::put) for one stream.
     #[inline]
-    pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
-        self.recent_tick(&range, stream) == Some(self.ticks.now()) || self.put_own_anew(range, stream)
-    }
-
-    #[cold]
-    fn put_own_anew(&mut self, range: Range<u64>, stream: &S) -> bool {
-        if self.renew(&range, stream) {
-            return true;
+    pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) {
+        if self.recent_tick(&range, stream) != Some(self.ticks.now()) && !self.renew(&range, stream) {
+            self.put(range, &Uses::new(stream.clone()));
         }
-        if self.dropped.len() >= MOST_DROPPED {
-            return false;
-        }
-        let dropped = self.put(range, Uses::new(stream.clone()));
-        self.keep_dropped(dropped);
-        true
     }
 
     /// Moves the whole part around `range` to this tick, if it is the stream's alone and not much larger. The
     /// rest of it may then cause longer waits, which is safe, and the part is not divided.
     fn renew(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let (id, tick, bytes, ticks) = (stream.id(), self.ticks.now(), range.end - range.start, &self.ticks);
-        let is_whole = |part: &Part<S>| {
+        let is_whole = |part: &Part| {
             let is_within = |most: u64| part.end - part.start <= most.saturating_mul(bytes);
             part.tick == tick || is_within(WHOLE_DONE) || is_within(WHOLE) && !ticks.are_done(id, part.tick)
         };
@@ -266,11 +264,6 @@ impl<S: Stream> UseMap<S> {
         let recent = RecentPart { start: part.start, end: part.end, stream: id.get(), tick };
         self.note_recent(recent);
         true
-    }
-
-    /// Keeps one handle of each stream until it is [taken](Self::take_dropped), so that no other is the last.
-    pub(crate) fn keep_dropped(&mut self, streams: Streams<S>) {
-        streams.iter().for_each(|stream| add(&mut self.dropped, stream));
     }
 
     /// Returns the other streams that used any part of `range` and that `stream` must wait for, if any.
@@ -295,14 +288,7 @@ impl<S: Stream> UseMap<S> {
 
     #[cold]
     fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<AwaitedUsers<S>> {
-        let mut others = AwaitedUsers::new();
-        for Part { uses, tick, .. } in self.parts.overlapping(range) {
-            uses.each(|user| {
-                if !self.ticks.cover(user.id(), stream.id(), *tick) {
-                    await_also(&mut others, user, *tick);
-                }
-            });
-        }
+        let others = self.users_of(range, |user, tick| !self.ticks.cover(user.id(), stream.id(), tick));
         (!others.is_empty()).then_some(others)
     }
 
@@ -337,31 +323,19 @@ impl<S: Stream> UseMap<S> {
         ranges: impl IntoIterator<Item = Range<u64>>,
         is_such: impl Fn(&S, u64) -> bool,
     ) -> Streams<S> {
+        let is_open = |user: &S, tick| !self.ticks.are_done(user.id(), tick) && is_such(user, tick);
         let mut users = Streams::new();
         for range in ranges {
-            for Part { uses, tick, .. } in self.parts.overlapping(&range) {
-                uses.each(|user| {
-                    if !self.ticks.are_done(user.id(), *tick) && is_such(user, *tick) {
-                        add(&mut users, user);
-                    }
-                });
-            }
+            self.users_of(&range, is_open).iter().for_each(|(user, _)| add(&mut users, user));
         }
         users
     }
 
     /// Forgets `range`. Returns all streams whose use of any part of it is not known to be complete.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
-        let (mut used, mut dropped) = (Streams::new(), mem::take(&mut self.dropped));
+        let used = self.users_in([range.clone()], |_, _| true);
         self.recent = Default::default();
-        let Self { parts, ticks, .. } = self;
-        parts.cut(&range, |Part { uses, tick, .. }| {
-            // The dropped handles are not the last ones: the lists have others.
-            uses.each(|user| {
-                add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, user)
-            });
-        });
-        self.dropped = dropped;
+        self.parts.cut(&range);
         used
     }
 }

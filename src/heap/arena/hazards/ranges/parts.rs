@@ -3,92 +3,70 @@
 //! They are a sorted list in chunks. Mostly there is one chunk, which is searched and changed faster than a
 //! tree. With many parts, a change moves only those of one chunk.
 
-use crate::streams::uses::Uses;
+use smallvec::SmallVec;
 use std::cell::Cell;
-use std::mem;
 use std::ops::Range;
-use vrampool_backend::{Stream, StreamId};
+use vrampool_backend::StreamId;
 
 /// Most parts of a chunk.
 const CHUNK: usize = if cfg!(test) { 4 } else { 64 };
 
-#[derive(Debug)]
-pub(crate) struct Part<S> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(super) uses: Uses<S>,
-    /// The writer, if it is the only user: read without access to the stream.
-    pub(super) only: Option<StreamId>,
+    /// The users, the last writer first.
+    pub(super) users: SmallVec<[StreamId; 2]>,
     /// The tick of the free.
     pub(super) tick: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Parts<S> {
+pub(super) struct Parts {
     /// None is empty.
-    chunks: Vec<Vec<Part<S>>>,
+    chunks: Vec<Vec<Part>>,
     /// The [place](Self::place) that was found last: a request, and a free, look for one several times.
     last: Cell<(usize, usize)>,
 }
 
-impl<S: Stream> Part<S> {
-    pub(super) fn new(range: Range<u64>, uses: Uses<S>, tick: u64) -> Self {
-        let only = uses.only_user().map(Stream::id);
-        Self { start: range.start, end: range.end, uses, only, tick }
-    }
-
-    /// One of its users.
-    pub(super) fn user(&self) -> StreamId {
-        self.only.unwrap_or_else(|| self.uses.ids()[0])
-    }
-
+impl Part {
     /// Whether the stream is the only user.
     #[inline]
     pub(super) fn is_of(&self, stream: StreamId) -> bool {
-        self.only == Some(stream)
+        self.users[..] == [stream]
     }
 
     /// Whether `is_such` holds for one of the streams, with the tick.
     #[inline]
     pub(crate) fn has(&self, mut is_such: impl FnMut(StreamId, u64) -> bool) -> bool {
-        match self.only {
-            Some(stream) => is_such(stream, self.tick),
-            None => self.uses.ids().into_iter().any(|stream| is_such(stream, self.tick)),
-        }
+        self.users.iter().any(|&user| is_such(user, self.tick))
     }
 
     /// Whether another stream than `stream` wrote it last, or one that is not `done` uses it.
     #[inline]
     pub(super) fn is_anothers(&self, stream: StreamId, done: impl Fn(StreamId) -> bool) -> bool {
-        let is_open = |user, _| user != stream && !done(user);
-        match self.only {
-            Some(user) => user != stream,
-            None => self.uses.writer.id() != stream || self.has(is_open),
-        }
+        self.users[0] != stream || self.has(|user, _| user != stream && !done(user))
     }
 
     /// Whether both have the same users and tick.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
-        self.tick == other.tick
-            && self.only == other.only
-            && (self.only.is_some() || self.uses.is_alike(&other.uses))
+        self.tick == other.tick && self.users == other.users
     }
 
     /// Removes everything from `offset` on, which is in the part, and returns it.
     fn split_off(&mut self, offset: u64) -> Self {
-        let back = Self { start: offset, uses: self.uses.clone(), ..*self };
+        let back = Self { start: offset, ..self.clone() };
         self.end = offset;
         back
     }
 }
 
-impl<S: Stream> Parts<S> {
+impl Parts {
     pub(super) fn new() -> Self {
         Self { chunks: Vec::new(), last: Cell::default() }
     }
 
-    #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Part<S>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Part> {
         self.chunks.iter().flatten()
     }
 
@@ -96,7 +74,7 @@ impl<S: Stream> Parts<S> {
     #[inline]
     fn place(&self, offset: u64) -> Option<(usize, usize)> {
         let last @ (chunk, place) = self.last.get();
-        let starts = |part: &Part<S>| part.start <= offset;
+        let starts = |part: &Part| part.start <= offset;
         if let Some([part, others @ ..]) = self.chunks.get(chunk).and_then(|parts| parts.get(place..))
             && starts(part)
             && others.first().or_else(|| self.chunks.get(chunk + 1)?.first()).is_none_or(|next| !starts(next))
@@ -108,7 +86,7 @@ impl<S: Stream> Parts<S> {
 
     #[inline(never)]
     fn search(&self, offset: u64) -> Option<(usize, usize)> {
-        let starts = |part: &Part<S>| part.start <= offset;
+        let starts = |part: &Part| part.start <= offset;
         let chunk = self.chunks.partition_point(|parts| parts.first().is_some_and(starts)).checked_sub(1)?;
         self.last.set((chunk, self.chunks[chunk].partition_point(starts) - 1));
         Some(self.last.get())
@@ -116,13 +94,13 @@ impl<S: Stream> Parts<S> {
 
     /// Returns the last part that starts at or before `offset`.
     #[inline]
-    pub(super) fn at(&self, offset: u64) -> Option<&Part<S>> {
+    pub(super) fn at(&self, offset: u64) -> Option<&Part> {
         let (chunk, place) = self.place(offset)?;
         self.chunks[chunk].get(place)
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
+    pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part> {
         let (chunk, place) = self.place(offset)?;
         self.chunks[chunk].get_mut(place)
     }
@@ -132,22 +110,21 @@ impl<S: Stream> Parts<S> {
     pub(super) fn overlapping<'a>(
         &'a self,
         &Range { start, end }: &Range<u64>,
-    ) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
+    ) -> impl Iterator<Item = &'a Part> + use<'a> {
         let (chunk, place) = self.place(start).unwrap_or_default();
         let first = self.chunks.get(chunk).map_or(&[][..], |parts| &parts[place..]);
         let others = self.chunks.get(chunk + 1..).unwrap_or_default();
-        let until = move |part: &&Part<S>| start < end && part.start < end;
+        let until = move |part: &&Part| start < end && part.start < end;
         first.iter().chain(others.iter().flatten()).take_while(until).filter(move |part| part.end > start)
     }
 
     /// Replaces everything in the range of a part that is not empty, and joins it with
-    /// [alike](Part::is_alike) neighbours. Passes the users of removed parts to `removed`; other parts may have
-    /// the same streams. Returns the range of the joined part.
-    pub(super) fn put(&mut self, mut new: Part<S>, mut removed: impl FnMut(Uses<S>)) -> Range<u64> {
+    /// [alike](Part::is_alike) neighbours. Returns the range of the joined part.
+    pub(super) fn put(&mut self, mut new: Part) -> Range<u64> {
         let (start, end) = (new.start, new.end);
         let (chunk, at) = self.place(start).unwrap_or_default();
         if self.is_at_edge(chunk, at, end) {
-            return self.put_across(new, removed);
+            return self.put_across(new);
         }
         let parts = &mut self.chunks[chunk];
         // The first part that it touches.
@@ -180,8 +157,8 @@ impl<S: Stream> Parts<S> {
         let range = new.start..new.end;
         match parts.get_mut(first..behind) {
             Some([place, ..]) => {
-                removed(mem::replace(place, new).uses);
-                parts.drain(first + 1..behind).for_each(|dropped| removed(dropped.uses));
+                *place = new;
+                parts.drain(first + 1..behind);
             }
             _ => parts.insert(first, new),
         }
@@ -193,14 +170,14 @@ impl<S: Stream> Parts<S> {
     fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
         let last = self.chunks.get(chunk).and_then(|parts| parts.last());
         let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());
-        let is_next = |last: &Part<S>| last.end <= end && next.is_some_and(|next| next.start <= end);
+        let is_next = |last: &Part| last.end <= end && next.is_some_and(|next| next.start <= end);
         at == 0 && chunk > 0 || last.is_none_or(is_next)
     }
 
     /// As [`put`](Self::put), across chunks.
     #[cold]
-    fn put_across(&mut self, mut new: Part<S>, mut removed: impl FnMut(Uses<S>)) -> Range<u64> {
-        self.cut(&(new.start..new.end), |part| removed(part.uses));
+    fn put_across(&mut self, mut new: Part) -> Range<u64> {
+        self.cut(&(new.start..new.end));
         if let Some(left) = self.remove_if(new.start, |left| left.end == new.start && left.is_alike(&new)) {
             new.start = left.start;
         }
@@ -213,7 +190,7 @@ impl<S: Stream> Parts<S> {
     }
 
     /// Removes the last part that starts at or before `offset`, if `is_such` holds for it.
-    fn remove_if(&mut self, offset: u64, is_such: impl FnOnce(&Part<S>) -> bool) -> Option<Part<S>> {
+    fn remove_if(&mut self, offset: u64, is_such: impl FnOnce(&Part) -> bool) -> Option<Part> {
         let (chunk, place) = self.place(offset)?;
         let parts = &mut self.chunks[chunk];
         let part = is_such(&parts[place]).then(|| parts.remove(place));
@@ -224,7 +201,7 @@ impl<S: Stream> Parts<S> {
     }
 
     /// Adds a part that overlaps no other.
-    fn insert(&mut self, part: Part<S>) {
+    fn insert(&mut self, part: Part) {
         if self.chunks.is_empty() {
             self.chunks.push(Vec::with_capacity(CHUNK + 1));
         }
@@ -242,8 +219,8 @@ impl<S: Stream> Parts<S> {
         }
     }
 
-    /// Removes `range`, and passes each removed portion to `removed`.
-    pub(super) fn cut(&mut self, range: &Range<u64>, mut removed: impl FnMut(Part<S>)) {
+    /// Removes `range`.
+    pub(super) fn cut(&mut self, range: &Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -257,7 +234,7 @@ impl<S: Stream> Parts<S> {
         while let Some(parts) = self.chunks.get_mut(chunk).filter(|parts| parts[0].start < range.end) {
             let first = parts.partition_point(|part| part.start < range.start);
             let behind = parts.partition_point(|part| part.start < range.end);
-            parts.drain(first..behind).for_each(&mut removed);
+            parts.drain(first..behind);
             if parts.is_empty() {
                 self.chunks.remove(chunk);
             } else {

@@ -80,7 +80,7 @@ proptest! {
                     let is_known = twin[bytes.clone()].iter().all(|byte| *byte == freed);
                     prop_assert!(is_of || !is_known || range.is_empty(), "found where it is");
                     if !is_of {
-                        let _ = uses.put(range, Uses::new(names[one].clone()));
+                        uses.put(range, &Uses::new(names[one].clone()));
                     }
                     twin[bytes].fill(freed);
                 }
@@ -88,7 +88,7 @@ proptest! {
                     if streams.is_empty() {
                         let _ = uses.take(range);
                     } else {
-                        let _ = uses.put(range, uses_by(streams.iter().map(|&n| names[n].clone())));
+                        uses.put(range, &uses_by(streams.iter().map(|&n| names[n].clone())));
                     }
                     twin[bytes].fill(freed);
                 }
@@ -167,10 +167,10 @@ proptest! {
             match step {
                 0 => {
                     twin[bytes].fill(streams.iter().map(|user| (user.id(), now)).collect());
-                    let _ = uses.put(range, uses_by(streams));
+                    uses.put(range, &uses_by(streams));
                 }
                 1 | 2 => {
-                    prop_assert!(uses.put_own(range, &streams[0]));
+                    uses.put_own(range, &streams[0]);
                     twin[bytes].fill([(streams[0].id(), now)].into());
                 }
                 3 => {
@@ -186,7 +186,7 @@ proptest! {
             prop_assert!(!is_of || twin[one as usize].keys().eq([&names[0].id()]), "what is known");
             for (byte, expected) in (0..).zip(&twin) {
                 let part = uses.parts.at(byte).filter(|part| byte < part.end);
-                let users: BTreeSet<_> = part.iter().flat_map(|part| part.uses.ids()).collect();
+                let users: BTreeSet<_> = part.iter().flat_map(|part| part.users.iter().copied()).collect();
                 prop_assert!(users.iter().eq(expected.keys()));
                 prop_assert!(part.is_none_or(|part| expected.values().all(|&tick| tick <= part.tick && part.tick <= now)));
             }
@@ -198,7 +198,7 @@ proptest! {
     fn a_free_in_another_era_is_recorded_anew(tick in 0..3u64) {
         let stream = Named(StreamId::next());
         let mut uses = UseMap::new();
-        let _ = uses.put(0..END, Uses::new(stream.clone()));
+        uses.put(0..END, &Uses::new(stream.clone()));
         prop_assert!(uses.is_of(&(8..16), &stream));
         (0..tick).for_each(|_| _ = uses.ticks.begin());
         prop_assert_eq!(uses.is_of(&(8..16), &stream), tick == 0);
@@ -207,48 +207,50 @@ proptest! {
 
 }
 
-/// A request changes nothing. Under the lock no handle is the last, even of a stream that needs no wait.
+/// No call drops the last handle of a stream: handles of streams that no part has are returned, in bounded number.
+/// Adjacent parts of the same streams and tick are one part, also across chunks.
 #[test]
-fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
-    let streams = [(); 2].map(|()| Counted::new());
-    let [user, stream] = &streams;
-    let mut uses = UseMap::new();
-    let _ = uses.put(0..END, Uses::new(user.clone()));
-    let tick = uses.ticks.begin();
-    uses.ticks.waited(user.id(), stream.id(), tick);
-    assert!(uses.awaited_for(&(0..END), stream).is_none(), "it is behind that");
-    assert_eq!(Arc::strong_count(&user.1), 2);
-    let dropped = uses.put(0..END, Uses::new(stream.clone()));
-    assert_eq!(Arc::strong_count(&user.1), 2);
-    drop(dropped);
-    assert_eq!(Arc::strong_count(&user.1), 1);
-}
-
-/// A put drops no last handle; it returns them. Adjacent parts of the same streams and tick are one part, also
-/// across chunks.
-#[test]
-fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
-    let put = (0..END, 1..END / 4, prop::collection::btree_set(0..4usize, 1..4), prop::bool::weighted(0.1));
+fn last_handles_are_returned_and_parts_that_are_alike_are_one() {
+    let put = (0..END, 1..END / 4, prop::collection::btree_set(0..4usize, 1..4), prop::bool::weighted(0.4));
     proptest!(|(steps in prop::collection::vec(put, 0..100))| {
         let mut uses = UseMap::<Counted>::new();
         let mut streams: Vec<Counted> = (0..4).map(|_| Counted::new()).collect();
+        let mut all: Vec<_> = streams.iter().map(|stream| Arc::downgrade(&stream.1)).collect();
         for (start, bytes, users, is_new) in steps {
             if is_new {
                 let _ = uses.ticks.begin();
-                // From now on only parts hold the previous stream.
+                // From now on only the map has the previous stream.
                 streams[users.len()] = Counted::new();
+                all.push(Arc::downgrade(&streams[users.len()].1));
             }
             let users: Streams<Counted> = users.into_iter().map(|user| streams[user].clone()).collect();
-            let there: Vec<_> =
-                uses.parts.iter().flat_map(|part| part.uses.users()).map(|user| Arc::downgrade(&user.1)).collect();
-            let dropped = uses.put(start..(start + bytes).min(END), uses_by(users));
-            prop_assert!(there.iter().all(|user| user.strong_count() > 0), "the last one is answered");
-            drop(dropped);
+            let count = || all.iter().filter(|stream| stream.strong_count() > 0).count();
+            let before = count();
+            uses.put(start..(start + bytes).min(END), &uses_by(users));
+            prop_assert_eq!(count(), before, "the last one is returned");
+            drop(uses.take_dropped());
+            let named: BTreeSet<_> = uses.parts.iter().flat_map(|part| part.users.iter().copied()).collect();
+            prop_assert!(named.iter().all(|id| uses.streams.iter().any(|stream| stream.id() == *id)));
+            prop_assert!(count() <= 2 * END as usize + MOST_STREAMS + streams.len());
             let parts: Vec<_> = uses.parts.iter().collect();
-            let are_separate = |two: &[&Part<Counted>]| two[0].end < two[1].start || !two[0].is_alike(two[1]);
+            let are_separate = |two: &[&Part]| two[0].end < two[1].start || !two[0].is_alike(two[1]);
             prop_assert!(parts.windows(2).all(are_separate), "{parts:?}");
         }
     });
+}
+
+/// Where streams come and go, handles are kept in proportion to the streams that parts name.
+#[test]
+fn handles_of_streams_that_came_and_went_are_bounded() {
+    let mut uses = UseMap::<Counted>::new();
+    let mut all = Vec::new();
+    for _ in 0..1000 {
+        let stream = Counted::new();
+        all.push(Arc::downgrade(&stream.1));
+        uses.put(0..END, &Uses::new(stream));
+        drop(uses.take_dropped());
+        assert!(all.iter().filter(|stream| stream.strong_count() > 0).count() <= MOST_STREAMS + 3);
+    }
 }
 
 #[test]

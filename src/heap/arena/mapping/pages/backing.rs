@@ -1,7 +1,6 @@
 //! The record of a growing arena's physical memory.
 
-use super::cover::Extent;
-use super::last_search::Search;
+use super::cover::{Extent, Holes};
 use super::stitched_range::{Retiring, Stitched, StitchedPart, Weight};
 use crate::heap::space::{BlockId, Zone};
 use crate::streams::policy::Overlap;
@@ -60,8 +59,8 @@ pub(crate) struct Backing<B: Backend> {
     pub(crate) retiring_weight: Weight,
     /// Number of ends and stitched ranges so far.
     ages: u64,
-    /// The last search for a range.
-    pub(super) search: Search,
+    /// The list of a search, for its memory.
+    pub(super) holes: Holes,
     /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
     pub(crate) decays: bool,
     /// Whether graphs may use the free memory at its addresses: all pieces stay mapped there, and none is stitched.
@@ -99,7 +98,7 @@ impl<B: Backend> Backing<B> {
             retiring: VecDeque::new(),
             retiring_weight: Weight::default(),
             ages: 0,
-            search: Search::default(),
+            holes: Holes::default(),
             decays: false,
             is_private: false,
         }
@@ -138,7 +137,6 @@ impl<B: Backend> Backing<B> {
         self.extents.insert(place, extent);
         self.physical.insert(place, physical);
         self.parts_of.insert(place, SmallVec::new());
-        self.search.forget();
     }
 
     /// Removes pieces that are in no stitched range any more. Returns their physical memory.
@@ -157,7 +155,6 @@ impl<B: Backend> Backing<B> {
         self.parts_of.retain(|_| of_parts.next() != Some(&true));
         let removed: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
         self.mapped -= removed.iter().map(Physical::len).sum::<u64>();
-        self.search.forget();
         removed
     }
 

@@ -122,11 +122,14 @@ impl Holes {
         self.room_at(offset).map(Extent::of)
     }
 
-    /// As [`hole_at`](Self::hole_at), with the engine's record.
-    #[inline]
-    pub(super) fn room_at(&self, offset: u64) -> Option<&FreeBlock> {
+    fn room_at(&self, offset: u64) -> Option<&FreeBlock> {
         let next = self.0.partition_point(|room| room.offset <= offset);
         next.checked_sub(1).and_then(|last| self.0.get(last))
+    }
+
+    /// The free block that contains an extent, with the engine's record.
+    pub(super) fn room_of(&self, extent: Extent) -> FreeBlock {
+        self.room_at(extent.start).copied().unwrap_or(FreeBlock::unnamed(extent.start, extent.bytes))
     }
 
     /// Contiguous free bytes at the front of an extent.

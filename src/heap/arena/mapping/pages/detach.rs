@@ -9,7 +9,6 @@ impl<B: Backend> Backing<B> {
     /// Detaches everything that backs the range, and returns it, to be dropped without the lock.
     pub(crate) fn take_all(&mut self) -> impl Sized + use<B> {
         self.mapped = 0;
-        self.search.forget();
         self.extents.clear();
         self.parts_of.clear();
         (self.in_ranges, self.retiring_weight) = (Weight::default(), Weight::default());

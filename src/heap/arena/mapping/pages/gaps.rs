@@ -25,10 +25,6 @@ impl<B: Backend> Backing<B> {
 
     /// Joins adjacent gaps, and removes gaps at the end of a part from the range.
     pub(crate) fn join_gaps(&mut self, engine: &mut Arena) {
-        // With these reserved, nothing here fails: joined gaps have at least two records between them.
-        if engine.reserve_blocks(2).is_err() {
-            return;
-        }
         self.gaps.sort_unstable_by_key(|&gap| engine.extent(gap));
         let mut joined: Vec<BlockId> = Vec::with_capacity(self.gaps.len());
         for gap in self.gaps.drain(..) {

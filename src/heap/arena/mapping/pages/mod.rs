@@ -36,7 +36,6 @@ mod backing;
 mod cover;
 mod detach;
 mod gaps;
-mod last_search;
 mod plan;
 mod search;
 mod stitch;

@@ -80,16 +80,10 @@ impl<B: Backend> Backing<B> {
 
     /// Plans the memory for a request of `bytes`, a multiple of the arena's alignment, that no mapped memory
     /// of the part serves. Returns `None` if the limit does not allow it.
-    pub(crate) fn plan(
-        &self,
-        engine: &Arena,
-        zone: Zone,
-        (bytes, alignment): (u64, u64),
-        budget: Budget,
-    ) -> Option<Growth> {
+    pub(crate) fn plan(&self, engine: &Arena, zone: Zone, bytes: u64, budget: Budget) -> Option<Growth> {
         let room = self.room(budget);
-        let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
-        let may_stitch = !self.is_private && zone == Zone::Dynamic && alignment <= engine.alignment();
+        let (mut plain, gap) = self.plain(engine, zone, bytes)?;
+        let may_stitch = !self.is_private && zone == Zone::Dynamic;
         let holes = |least, of_both| Holes::in_arena(engine, least, of_both);
         if plain.bytes > room || !self.has_addresses(zone, plain) {
             return may_stitch.then(|| self.plan_around(engine, bytes, budget, holes))?;
@@ -126,22 +120,20 @@ impl<B: Backend> Backing<B> {
 
     /// Whether a request of `bytes` gets new memory instead of waiting for another stream. `needed` is the peak
     /// of live bytes and bytes in flight.
-    pub(crate) fn grows_without_wait(&self, engine: &Arena, bytes: u64, alignment: u64, needed: u64) -> bool {
+    pub(crate) fn grows_without_wait(&self, engine: &Arena, bytes: u64, needed: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
         let held = self.mapped.saturating_add(added);
         let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
-        alignment <= engine.alignment()
-            && self.overlap.allows(self.mapped, held, most_live, needed)
+        self.overlap.allows(self.mapped, held, most_live, needed)
             && added <= self.room(Budget::Free)
             && self.has_addresses(Zone::Dynamic, end)
     }
 
     /// Plans memory for `bytes` at `start`, which is the end of the range, within the limit and the addresses.
-    pub(crate) fn plan_end(&self, engine: &Arena, bytes: u64, start: u64, budget: Budget) -> Option<Growth> {
-        let end = engine.end(Zone::Dynamic);
-        let added = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
-        let new = (added <= self.room(budget)).then(|| self.split(Extent { start: end, bytes: added }))??;
+    pub(crate) fn plan_end(&self, engine: &Arena, bytes: u64, budget: Budget) -> Option<Growth> {
+        let all = Extent { start: engine.end(Zone::Dynamic), bytes: self.round(bytes)? };
+        let new = (all.bytes <= self.room(budget)).then(|| self.split(all))??;
         Some(Growth::new(new, true))
     }
 
@@ -178,14 +170,8 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Whether a request that is not stitched by preference gets more memory of a part if none serves.
-    pub(crate) fn grows_for(
-        &self,
-        engine: &Arena,
-        zone: Zone,
-        (bytes, alignment): (u64, u64),
-        budget: Budget,
-    ) -> bool {
-        let plain = self.plain(engine, zone, bytes, alignment);
+    pub(crate) fn grows_for(&self, engine: &Arena, zone: Zone, bytes: u64, budget: Budget) -> bool {
+        let plain = self.plain(engine, zone, bytes);
         !self.stitches(bytes)
             && plain
                 .is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(zone, plain))
@@ -193,25 +179,18 @@ impl<B: Backend> Backing<B> {
 
     /// Whether the first part has addresses for new memory that serves a small request of `bytes`.
     pub(crate) fn has_front_for(&self, engine: &Arena, bytes: u64) -> bool {
-        self.plain(engine, Zone::Stable, bytes, 1).is_some_and(|(new, _)| new.start < self.front)
+        self.plain(engine, Zone::Stable, bytes).is_some_and(|(new, _)| new.start < self.front)
     }
 
     /// Returns the missing memory of a part for a request, at its end or in a gap. That is the smallest with
     /// addresses, or the end if none has.
-    fn plain(
-        &self,
-        engine: &Arena,
-        zone: Zone,
-        bytes: u64,
-        alignment: u64,
-    ) -> Option<(Extent, Option<usize>)> {
-        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
+    fn plain(&self, engine: &Arena, zone: Zone, bytes: u64) -> Option<(Extent, Option<usize>)> {
         let start = engine.end(zone);
-        let lacking = reach(engine.free_end(zone))?.saturating_sub(start);
+        let lacking = engine.free_end(zone).checked_add(bytes)?.saturating_sub(start);
         let end = Extent { start, bytes: self.round(lacking)? };
         let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
             let (start, room) = engine.extent(block);
-            let bytes = self.round(reach(start)? - start)?;
+            let bytes = self.round(bytes)?;
             let fits = bytes <= room && self.zone_at(start) == zone;
             fits.then_some((Extent { start, bytes }, Some(gap)))
         });

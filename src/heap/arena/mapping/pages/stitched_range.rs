@@ -47,9 +47,8 @@ pub(crate) struct StitchedPart {
 #[derive(Debug)]
 pub(crate) struct Retiring<B: Backend> {
     pub(crate) ranges: Vec<Stitched<B>>,
-    /// Streams with such work, and the event to be reached on each.
+    /// Streams with such work.
     pub(crate) users: SmallVec<[B::Stream; 2]>,
-    pub(crate) events: Vec<B::Event>,
     /// The tick in which no buffer had them any more.
     pub(crate) tick: u64,
 }

@@ -143,8 +143,7 @@ impl<B: Backend> Backing<B> {
 
     /// Updates the indices after pieces or stitched ranges have changed.
     fn place_anew(&mut self) {
-        let Self { extents, stitched, parts_of, search, .. } = self;
-        search.forget();
+        let Self { extents, stitched, parts_of, .. } = self;
         parts_of.iter_mut().for_each(SmallVec::clear);
         let mut reach = Reach::default();
         for (index, range) in stitched.iter_mut().enumerate() {
