@@ -76,7 +76,7 @@ class Torch(types.ModuleType):
         memory.change_current_allocator = self._change
         for module in (cuda, memory):
             for name in (
-                *("memory_stats", "memory_summary", "memory_snapshot", "reset_peak_memory_stats"),
+                *("memory_stats", "memory_snapshot", "reset_peak_memory_stats"),
                 "get_per_process_memory_fraction",
             ):
                 setattr(module, name, self._refuse)

@@ -12,7 +12,7 @@ import pytest
 
 import vrampool
 import vrampool.cupy as vc
-from conftest import MIB
+from conftest import MIB, at_each_instruction
 from fake_cupy import CuPy, OutOfMemoryError
 from vrampool._library import LIBRARY
 
@@ -231,28 +231,8 @@ def test_tags_are_of_the_context(place: dict[str, Any], cupy: CuPy) -> None:
 
 def test_an_exception_at_any_instruction_of_malloc_leaks_nothing(place: dict[str, Any], cupy: CuPy) -> None:
     allocator = vc.CuPyAllocator(**place)
-    allocator.malloc(1000)
-    at = count = 0
-    tracer = sys.gettrace()
 
-    def trace(frame: types.FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if "vrampool" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = True
-        count += 1
-        if event == "opcode" and count == at:
-            raise KeyboardInterrupt
-        return trace
-
-    while count >= at:
-        at, count = at + 1, 0
-        try:
-            sys.settrace(trace)
-            allocator.malloc(1000)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(tracer)
+    def check() -> None:
         assert allocator.pool().stats().live_buffers == 0
-    assert at > 50
+
+    assert at_each_instruction(allocator.malloc, 1000, check=check) > 50

@@ -25,7 +25,11 @@ LOOPS = {
             pool.wake(progress=busy)
     """,
     "a callback of segments": """
-        from vrampool import vllm
+        import ctypes
+        from vrampool import vllm_extension as vllm
+        functions = ctypes.CDLL(vllm.PATH)
+        functions.my_malloc.restype = ctypes.c_void_p
+        functions.my_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
         live = {}
         def on_malloc(handle):
             live[handle[2]] = handle
@@ -33,7 +37,7 @@ LOOPS = {
         vllm.init_module(on_malloc, live.pop)
         vrampool.torch.configure(device="host", host_capacity=64 << 20)
         while True:
-            vllm.my_free(vllm.my_malloc(1 << 20))
+            functions.my_free(functions.my_malloc(ctypes.c_ssize_t(1 << 20), 0, None), 1 << 20, 0, None)
     """,
     "an argument": """
         class Bytes:

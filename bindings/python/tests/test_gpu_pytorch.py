@@ -39,39 +39,6 @@ def test_no_record_stream_of_several_threads_is_lost() -> None:
     """)
 
 
-def test_workers_load_data_beside_a_training() -> None:
-    run("""
-        import vrampool.torch
-        vrampool.torch.install()
-        import torch
-        class Numbers(torch.utils.data.Dataset):
-            def __len__(self): return 64
-            def __getitem__(self, index): return torch.full((1000,), float(index))
-        torch.ones(MIB, device="cuda")
-        for pinned in (False, True):
-            loader = torch.utils.data.DataLoader(
-                Numbers(), batch_size=8, num_workers=2, pin_memory=pinned, multiprocessing_context="fork")
-            seen = sum(float(batch.cuda(non_blocking=True).sum()) for batch in loader)
-            assert seen == sum(range(64)) * 1000.0, seen
-        del loader
-    """)
-
-
-def test_the_accelerators_functions_are_vrampools() -> None:
-    run("""
-        import vrampool.torch
-        vrampool.torch.install()
-        import torch
-        if not hasattr(torch, "accelerator") or not hasattr(torch.accelerator, "memory_stats"): raise SystemExit
-        data = torch.ones(4 * MIB, device="cuda")
-        assert torch.accelerator.memory_stats()["allocated_bytes.all.current"] >= 16 * MIB
-        assert torch.accelerator.memory_allocated() >= 16 * MIB
-        del data
-        torch.accelerator.empty_cache()
-        assert torch.accelerator.memory_reserved() == 0
-    """)
-
-
 def test_sharing_with_other_processes_is_refused_without_a_module() -> None:
     run("""
         import vrampool.torch

@@ -64,7 +64,8 @@ print(*sorted(set(sys.modules) - before))
 
 def test_every_public_name_is_found() -> None:
     assert {*vrampool.__all__, *vrampool._SUBMODULES} <= set(dir(vrampool))
-    assert vrampool.library_version() == vrampool.__version__
+    for name in vrampool._SUBMODULES:
+        assert getattr(vrampool, name).__name__ == f"vrampool.{name}"
     with pytest.raises(AttributeError, match="has no attribute 'unknown'"):
         _ = vrampool.unknown
 
@@ -102,12 +103,14 @@ def test_the_host_is_a_device_and_what_is_absent_has_a_reason() -> None:
 
 
 def test_every_code_of_the_library_has_an_exception_of_its_name() -> None:
-    from vrampool._library import LIBRARY
-    from vrampool.errors import BY_STATUS
+    from vrampool.errors import _BY_STATUS
 
-    for status, kind in BY_STATUS.items():
-        assert LIBRARY.plain["status_name"](status).decode() == kind.name
-    assert LIBRARY.plain["status_name"](len(BY_STATUS) + 1) == b"UNKNOWN"
+    name = ctypes.CDLL(vrampool.get_library()).vrampool_status_name
+    name.restype = ctypes.c_char_p
+    for status, kind in _BY_STATUS.items():
+        words = name(status).decode().replace("INVALID_HANDLE", "CLOSED").title().replace("_", "")
+        assert kind.__name__ == f"{words}Error"
+    assert name(len(_BY_STATUS) + 1) == b"UNKNOWN"
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -322,6 +322,8 @@ def test_the_device_is_known_while_a_block_lives(pool: Pool, place: dict[str, An
     # Behind a stream that is destroyed by then.
     with block:
         assert (pool.device, block.__dlpack_device__()) == expected
+        assert hasattr(block, "__array_interface__") == bool(place)
+        assert hasattr(block, "__cuda_array_interface__") == (not place)
         assert from_dlpack(block).address == block.address
     options = {"device": "cuda:0", **place}
     with Pool(**options) as closed:

@@ -41,9 +41,9 @@ def test_a_mem_pool_is_pytorchs_over_our_segments_with_a_tag(fresh: Configure, t
     assert torch.log == [("begin", 0, (0, 7)), ("end", 0, (0, 7))] + [("begin", 0, (0, 7))] * 2 + [("end", 0, (0, 7))] * 2
     assert vt.snapshot()["segments"][0]["vrampool_tag"] == "weights"
     torch_free(address, 2 * MIB)
-    assert vt.memory_allocated() == 0
+    assert vt.pool().stats().live_bytes == 0
     vt.empty_cache()
-    assert vt.memory_reserved() == 0
+    assert vt.pool().stats().reserved_bytes == 0
     vt.release_mem_pools()
 
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import gc
-import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import vrampool
-from conftest import MIB, raising, run
+from conftest import MIB, SIZE, contents, raising, run
 from fake_mem_pool import Pools
-from fake_torch import Torch
-from vrampool import _contents, memory_saver, vllm, vllm_extension
+from vrampool import _contents, memory_saver, vllm_extension
 from vrampool.memory_saver import TorchMemorySaver
-
-SIZE = 2 * MIB
 
 
 class Tensor:
@@ -35,36 +29,11 @@ class Tensor:
         return self.is_whole
 
 
-@pytest.fixture
-def pools() -> Pools:
-    return Pools(Torch())
-
-
-@pytest.fixture
-def saver(fresh: Callable[..., None], pools: Pools, monkeypatch: pytest.MonkeyPatch) -> Iterator[TorchMemorySaver]:
-    monkeypatch.setitem(sys.modules, "torch", pools.torch)
-    monkeypatch.setattr("atexit.register", lambda function: None)
-    fresh()
-    made = TorchMemorySaver()
-    yield made
-    if made._saver is not None:
-        for address in list(made._saver._segments.by_address):
-            pools.free(address)
-        made._saver.release_pools()
-        gc.collect()
-        assert made._saver._segments.by_address == {}
-    vllm.forget_callbacks()
-
-
 def make(saver: TorchMemorySaver, pools: Pools, tag: str, value: int, kept: bool = False) -> int:
     with saver.region(tag, enable_cpu_backup=kept):
         address = pools.empty(SIZE)
     ctypes.memset(address, value, SIZE)
     return address
-
-
-def contents(address: int) -> bytes:
-    return ctypes.string_at(address, SIZE)
 
 
 def mapped(saver: TorchMemorySaver) -> set[int]:
@@ -283,13 +252,6 @@ def test_one_allocator_of_segments_is_in_use(saver: TorchMemorySaver, pools: Poo
     with pytest.raises(vrampool.BusyError), TorchMemorySaver().region():
         pass
     assert mapped(saver) == {address}
-
-
-def test_a_foreign_free_is_reported_and_changes_nothing(saver: TorchMemorySaver, pools: Pools, caplog: Any) -> None:
-    address = make(saver, pools, "weights", 1)
-    with pytest.raises(vrampool.InvalidPointerError):
-        vllm_extension.my_free(address + 4096)
-    assert contents(address) == b"\1" * SIZE
 
 
 def test_the_package_of_the_name_is_this_module() -> None:

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import contextvars
-import functools
-import threading
 import weakref
 from typing import Any
 
 import pytest
 
 import vrampool
-from conftest import MIB, in_threads, options_of, run
+from conftest import MIB, options_of, run
 from vrampool import Pool, _native
-
-
-@pytest.mark.parametrize("ends", [("free", "free"), ("free", "with"), ("with", "with")])
-def test_of_two_threads_that_end_a_block_one_does(host: Pool, ends: tuple[str, str]) -> None:
-    rounds = 1000
-    blocks = [host.allocate(4096) for _ in range(rounds)]
-    barrier = threading.Barrier(2)
-    refused: list[int] = []
-
-    def work(how: str) -> None:
-        barrier.wait()
-        for number, block in enumerate(blocks):
-            if how == "with":
-                with block:
-                    pass
-            else:
-                try:
-                    block.free()
-                except vrampool.InvalidPointerError:
-                    refused.append(number)
-
-    in_threads(*(functools.partial(work, how) for how in ends))
-    assert host.stats().live_buffers == 0
-    if ends == ("free", "free"):
-        assert len(refused) == rounds
 
 
 def test_a_block_is_known_by_weak_references(host: Pool) -> None:

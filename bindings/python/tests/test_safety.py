@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import copy
 import ctypes
@@ -10,20 +11,17 @@ import functools
 import gc
 import os
 import pickle
-import random
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import vrampool
 import vrampool.trace
-from conftest import MIB, Interrupt, in_threads, run
+from conftest import MIB, at_each_instruction, in_threads, run, under_interrupts
 from vrampool import Pool
 
 #: Interrupts in the test of random ones. `VRAMPOOL_INTERRUPTS=1000000` is the long run.
@@ -43,8 +41,10 @@ def test_handles_are_not_copied(host: Pool, how: Callable[[Any], Any]) -> None:
         del handles, handle
 
 
-def test_threads_free_a_block_once(host: Pool) -> None:
-    threads, rounds = 4, 2000
+@pytest.mark.parametrize("scopes", [0, 2, 4])
+def test_threads_end_a_block_once(host: Pool, scopes: int) -> None:
+    """So many of them by `with`."""
+    threads, rounds = 4, 1000
     barrier = threading.Barrier(threads)
     shared: list[vrampool.Block] = []
     freed: list[int] = []
@@ -56,11 +56,13 @@ def test_threads_free_a_block_once(host: Pool) -> None:
                     shared[:] = [host.allocate(4096)]
                 barrier.wait()
                 block = shared[0]
-                try:
-                    block.free()
-                    freed.append(number)
-                except vrampool.InvalidPointerError:
-                    pass
+                if number < scopes:
+                    with block:
+                        pass
+                else:
+                    with contextlib.suppress(vrampool.InvalidPointerError):
+                        block.free()
+                        freed.append(number)
                 # It has the address of the block that was freed, in most cases.
                 mine = host.allocate(4096)
                 barrier.wait()
@@ -73,7 +75,7 @@ def test_threads_free_a_block_once(host: Pool) -> None:
 
     in_threads(*(functools.partial(work, number) for number in range(threads)))
     shared.clear()
-    assert len(freed) == rounds
+    assert len(freed) == rounds or (scopes and len(freed) < rounds)
 
 
 def use(pool: Pool, ends: str) -> None:
@@ -91,92 +93,31 @@ def use(pool: Pool, ends: str) -> None:
     del block
 
 
-def check_left(pool: Pool, raised: list[BaseException]) -> None:
-    """Another block has the address of one that was freed; then the interrupted one goes, which the traceback refers to."""
-    other = pool.allocate(4096)
-    raised.clear()
-    assert vrampool.block_at(other.address).requested == 4096, "a foreign block was freed"
-    other.free()
-    assert pool.stats().live_buffers == 0, "a block was leaked"
+def left(pool: Pool) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What to do at once, and to check then: another block has the address of one that was freed, and the interrupted one goes."""
+    others: list[vrampool.Block] = []
+
+    def check() -> None:
+        while others:
+            other = others.pop()
+            assert vrampool.block_at(other.address).requested == 4096, "a foreign block was freed"
+            other.free()
+        assert pool.stats().live_buffers == 0, "a block was leaked"
+
+    return lambda: others.append(pool.allocate(4096)), check
 
 
 @pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
 def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: Pool, ends: str) -> None:
-    package = os.path.dirname(vrampool.__file__)
-    count = at = 0
-    tracer = sys.gettrace()
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(package) and frame.f_code is not use.__code__:
-            return None
-        frame.f_trace_opcodes = True
-        if event in ("opcode", "return"):
-            count += 1
-            if count == at:
-                raise Interrupt
-        return trace
-
-    use(host, ends)
-    unraised: list[Any] = []
-    before, sys.unraisablehook = sys.unraisablehook, unraised.append
-    try:
-        while count >= at:
-            at, count = at + 1, 0
-            raised: list[BaseException] = []
-            try:
-                sys.settrace(trace)
-                use(host, ends)
-            except Interrupt as error:
-                raised.append(error)
-            finally:
-                sys.settrace(tracer)
-            check_left(host, raised)
-    finally:
-        sys.unraisablehook = before
-    assert at > 15, f"{at} instructions, those around the native calls, are tried"
+    at_once, check = left(host)
+    count = at_each_instruction(use, host, ends, check=check, at_once=at_once)
+    assert count > 15, f"{count} instructions, those around the native calls, are tried"
 
 
 @pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
 def test_with_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
-    interrupts = 0
-    delay = 1e-5
-    # Repeated: Python may miss a signal that comes while it looks for others, and a finalizer of garbage keeps the exception to itself.
-    again = 0.01
-
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        nonlocal interrupts, delay
-        while frame is not None:
-            if frame.f_code is work.__code__:
-                interrupts += 1
-                raise Interrupt
-            frame = frame.f_back
-        # Not yet there. Longer each time, so that it gets there on any machine.
-        delay = min(2 * delay, 0.01)
-        signal.setitimer(signal.ITIMER_REAL, delay, again)
-
-    def work() -> None:
-        while True:
-            use(host, ends)
-
-    rng = random.Random(1)
-    unraised: list[Any] = []
-    hook, sys.unraisablehook = sys.unraisablehook, unraised.append
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        while interrupts < INTERRUPTS:
-            raised: list[BaseException] = []
-            try:
-                delay = 1e-5
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 5e-5), again)
-                work()
-            except Interrupt as error:
-                raised.append(error)
-            check_left(host, raised)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = hook
+    at_once, check = left(host)
+    under_interrupts(lambda: use(host, ends), check, INTERRUPTS, at_once)
 
 
 def tag_of(pool: Pool, block: vrampool.Block) -> str:

@@ -9,49 +9,24 @@ import re
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 import vrampool
-from conftest import MIB, Interrupt, raising
-from fake_mem_pool import Pools
+from conftest import SIZE, Interrupt, contents, my_free, my_malloc, raising
 from fake_torch import Torch
 from vrampool import _contents, vllm
 from vrampool._library import LIBRARY
 from vrampool.torch import _install
 from vrampool.vllm import CuMemAllocator
 
-SIZE = 2 * MIB
-
-
-@pytest.fixture
-def allocator(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[CuMemAllocator]:
-    torch = Torch()
-    Pools(torch)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(CuMemAllocator, "instance", None)
-    monkeypatch.setattr("atexit.register", lambda function: None)
-    fresh()
-    made = CuMemAllocator.get_instance()
-    assert CuMemAllocator.get_instance() is made
-    yield made
-    for data in list(made.pointer_to_data.values()):
-        vllm.my_free(data.handle[2])
-    assert made.get_current_usage() == 0
-    made.release_pools()
-    vllm.forget_callbacks()
-
 
 def make(allocator: CuMemAllocator, tag: str | None, value: int) -> int:
     with allocator.use_memory_pool(tag):
-        address = vllm.my_malloc(SIZE)
+        address = my_malloc(SIZE)
     ctypes.memset(address, value, SIZE)
     return address
-
-
-def contents(address: int) -> bytes:
-    return ctypes.string_at(address, SIZE)
 
 
 @pytest.fixture
@@ -97,7 +72,7 @@ def test_the_tag_belongs_to_the_context(allocator: CuMemAllocator) -> None:
     tags: dict[str, list[str]] = {"weights": [], "kv_cache": [], "default": []}
 
     def allocate(of: str) -> None:
-        tags[of].append(allocator.pointer_to_data[vllm.my_malloc(SIZE)].tag)
+        tags[of].append(allocator.pointer_to_data[my_malloc(SIZE)].tag)
 
     async def task(tag: str) -> None:
         with allocator.use_memory_pool(tag):
@@ -205,7 +180,7 @@ def test_segments_are_looked_through_while_one_is_freed(
     monkeypatch.setattr(allocator._segments, "remove", removed)
     vllm.forget_callbacks()
     allocator._segments.claim()
-    vllm.my_free(make(allocator, "mine", 1))
+    my_free(make(allocator, "mine", 1))
     assert allocator.pointer_to_data == {}
 
 
@@ -233,14 +208,6 @@ def test_a_wake_that_fails_leaves_all_asleep(
     assert all(data.is_asleep for data in allocator.pointer_to_data.values())
     allocator.wake_up()
     assert [contents(address)[0] for address in addresses] == [1, 2]
-
-
-def test_a_segment_may_be_freed_while_it_sleeps(allocator: CuMemAllocator) -> None:
-    address = make(allocator, None, 1)
-    allocator.sleep()
-    vllm.my_free(address)
-    allocator.wake_up()
-    assert allocator.get_current_usage() == 0
 
 
 def test_below_vrampool_itself_it_is_refused(allocator: CuMemAllocator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +243,7 @@ def test_a_tag_that_does_not_exist_is_an_error(allocator: CuMemAllocator) -> Non
             allocator.discard(wrong)  # type: ignore[arg-type]
     assert not allocator.pointer_to_data[address].is_asleep
     assert contents(address) == b"\1" * SIZE
-    vllm.my_free(address)
+    my_free(address)
     allocator.discard("mine")
     allocator.wake_up(["weights"])
 
@@ -291,7 +258,7 @@ def test_a_wake_tolerates_segments_that_are_freed_meanwhile(
 
     def freed(*handle: int) -> None:
         for address in before:
-            vllm.my_free(address)
+            my_free(address)
         give(*handle)
 
     with monkeypatch.context() as patch:
@@ -306,7 +273,7 @@ def test_a_wake_tolerates_segments_that_are_freed_meanwhile(
     def freed_when_mapped(*handle: int) -> None:
         give(*handle)
         if handle[2] == second:
-            vllm.my_free(second)
+            my_free(second)
 
     with monkeypatch.context() as patch:
         patch.setattr(vllm, "python_create_and_map", freed_when_mapped)
@@ -410,7 +377,7 @@ def test_a_segment_that_is_freed_during_a_copy_is_released_after_it(allocator: C
 
     def free(copied: int, _total: int) -> None:
         if copied == SIZE:
-            thread = threading.Thread(target=vllm.my_free, args=(first,))
+            thread = threading.Thread(target=my_free, args=(first,))
             thread.start()
             thread.join()
 
@@ -438,7 +405,7 @@ def test_segments_keep_to_a_limit(
     with pytest.raises(vrampool.OutOfMemoryError, match="limit on segments"):
         allocator.wake_up()
     assert all(allocator.pointer_to_data[address].is_asleep for address in addresses)
-    vllm.my_free(other)
+    my_free(other)
     allocator.wake_up()
     assert [contents(address)[0] for address in addresses] == [1, 2, 3]
 
@@ -462,8 +429,8 @@ def test_segments_are_served_as_metrics_by_tag(allocator: CuMemAllocator) -> Non
         assert figures()["weights"] == {"mapped": 0, "asleep": SIZE, "backup": SIZE}
         assert figures()["kv_cache"] == {"mapped": 0, "asleep": SIZE, "backup": 0}
         allocator.wake_up()
-        vllm.my_free(weights)
-        vllm.my_free(cache)
+        my_free(weights)
+        my_free(cache)
         assert figures()["weights"] == {"mapped": 0, "asleep": 0, "backup": 0}
     finally:
         vrampool.stop_metrics()

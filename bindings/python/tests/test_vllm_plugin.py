@@ -106,11 +106,15 @@ def test_the_variable_replaces_a_module(
     monkeypatch.setenv(vllm_plugin.VARIABLE, what)
     for _ in range(2):
         vllm_plugin.register()
-    assert sys.modules[name] is module
+    package, _, last = name.rpartition(".")
+    assert getattr(sys.modules[package], last) is sys.modules[name] is module
     assert vllm_plugin.VrampoolBackend().state() == "RUNNING"
     monkeypatch.setenv(vllm_plugin.VARIABLE, "weights")
     with pytest.raises(vrampool.ConfigurationError, match="VRAMPOOL_VLLM: 'weights'"):
         vllm_plugin.register()
+    sys.modules["vllm.device_allocator.cumem"] = sys.modules[name] = types.ModuleType("theirs")
+    with pytest.raises(vrampool.BusyError, match="imported already"):
+        vllm.install(what)  # type: ignore[arg-type]
 
 
 def test_a_vllm_without_backends_has_the_allocator(allocator: Allocator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import MIB
+from conftest import MIB, SIZE, contents
 from fake_mem_pool import Pools
-from fake_torch import Torch
 from vrampool import vllm
 from vrampool.vllm import CuMemAllocator
-
-SIZE = 2 * MIB
-
-
-@pytest.fixture
-def pools() -> Pools:
-    return Pools(Torch())
-
-
-@pytest.fixture
-def allocator(fresh: Callable[..., None], pools: Pools, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuMemAllocator]:
-    monkeypatch.setitem(sys.modules, "torch", pools.torch)
-    monkeypatch.setattr(CuMemAllocator, "instance", None)
-    monkeypatch.setattr("atexit.register", lambda function: None)
-    fresh()
-    made = CuMemAllocator.get_instance()
-    yield made
-    for address in list(made.pointer_to_data):
-        pools.free(address)
-    made.wake_up()
-    made.close()
-    made.close()
-    assert made.get_current_usage() == 0
-    assert made.allocator_and_pools == {}
-    vllm.forget_callbacks()
 
 
 def make(allocator: CuMemAllocator, pools: Pools, tag: str | None, value: int = 1) -> int:
@@ -90,7 +62,7 @@ def test_a_tag_that_is_entered_again_releases_what_was_freed(
     assert is_freed_early or ("synchronize", 0) in pools.torch.log
     allocator.sleep("t")
     allocator.wake_up()
-    assert ctypes.string_at(second, SIZE) == b"\7" * SIZE
+    assert contents(second) == b"\7" * SIZE
 
 
 def test_a_pool_with_live_segments_is_trimmed_and_freed_later(allocator: CuMemAllocator, pools: Pools) -> None:
@@ -136,7 +108,7 @@ def test_scopes_nest_with_tags_of_their_own(allocator: CuMemAllocator, pools: Po
         assert mapped(allocator) == 0
         assert allocator.get_current_usage() == 2 * SIZE
         allocator.wake_up(["weights"])
-        assert ctypes.string_at(state, SIZE) == b"\5" * SIZE
+        assert contents(state) == b"\5" * SIZE
         assert mapped(allocator) == SIZE, "a wake of weights restores what is internal, and no cache"
         allocator.wake_up(["kv_cache"])
         assert mapped(allocator) == 2 * SIZE
@@ -168,7 +140,7 @@ def test_graphs_have_one_pool_that_sleeps_with_its_contents(allocator: CuMemAllo
         allocator.sleep(level)
         assert mapped(allocator) == 0
         allocator.wake_up(["kv_cache"])
-        assert ctypes.string_at(address, SIZE) == b"\x09" * SIZE
+        assert contents(address) == b"\x09" * SIZE
     pools.free(address)
     with pools.use(id):
         assert pools.empty(SIZE) == address, "its pool stays"
@@ -196,7 +168,7 @@ def test_the_functions_of_the_module_can_be_replaced(
     allocator.sleep(())
     monkeypatch.setattr(vllm, "create_and_map", poison)
     allocator.wake_up()
-    assert ctypes.string_at(address, SIZE) == b"\xa5" * SIZE
+    assert contents(address) == b"\xa5" * SIZE
 
 
 def test_expandable_segments_are_off_within_a_scope(
@@ -226,4 +198,4 @@ def test_running_out_of_memory_leaves_no_record(allocator: CuMemAllocator, pools
     assert list(allocator.pointer_to_data) == [address]
     allocator.sleep("weights")
     allocator.wake_up()
-    assert ctypes.string_at(address, SIZE) == b"\1" * SIZE
+    assert contents(address) == b"\1" * SIZE

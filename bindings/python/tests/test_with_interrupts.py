@@ -10,75 +10,21 @@ import ctypes
 import gc
 import os
 import random
-import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import vrampool
 import vrampool.torch as vt
-from conftest import MIB, Interrupt, torch_alloc, torch_free
+from conftest import MIB, SIZE, Interrupt, my_free, my_malloc, torch_alloc, torch_free, under_interrupts
 from fake_mem_pool import Pools
-from fake_torch import Torch
-from vrampool import Pool, memory_saver, vllm
+from vrampool import Pool, memory_saver
 from vrampool.memory_saver import TorchMemorySaver
 from vrampool.vllm import CuMemAllocator
 
 INTERRUPTS = int(os.environ.get("VRAMPOOL_INTERRUPTS", "150"))
-SIZE = 2 * MIB
-
-
-def under_interrupts(work: Callable[[], None], check: Callable[[], None]) -> None:
-    """Runs `work` with signals at random moments, and `check` after each run that one ended, until there were enough."""
-    rng = random.Random(1)
-    # Repeated: a finalizer keeps the exception to itself.
-    interrupts, again = 0, 0.01
-    is_running = False
-
-    def repeated() -> None:
-        while True:
-            work()
-
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
-        while frame is not None and frame.f_code is not repeated.__code__:
-            frame = frame.f_back
-        if frame is None:
-            # Not yet there, or at its end.
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 if is_running else 0, again)
-            return
-        interrupts += 1
-        # Further ones come into what the first one led to.
-        if rng.random() < 0.7:
-            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 5e-4), again)
-        raise Interrupt
-
-    unraised: list[Any] = []
-    hook, sys.unraisablehook = sys.unraisablehook, unraised.append
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        begin = time.perf_counter()
-        work()
-        duration = time.perf_counter() - begin
-        check()
-        while interrupts < INTERRUPTS:
-            is_running = True
-            with contextlib.suppress(Interrupt):
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 1.2 * duration), again)
-                repeated()
-            is_running = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            check()
-    finally:
-        is_running = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = hook
 
 
 def fill(address: int, value: int) -> None:
@@ -92,31 +38,19 @@ def value_of(address: int) -> int:
     return first[0]
 
 
-@pytest.fixture
-def pools(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pools]:
-    torch = Torch()
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr("atexit.register", lambda function: None)
-    fresh()
-    yield Pools(torch)
-    vllm.forget_callbacks()
-
-
 def reported(*_: int) -> None:
     """Progress that takes some instructions."""
     for _number in range(20):
         pass
 
 
-def test_vllms_allocator(pools: Pools, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CuMemAllocator, "instance", None)
-    allocator = CuMemAllocator.get_instance()
+def test_vllms_allocator(allocator: CuMemAllocator, place: dict[str, Any]) -> None:
     kept: dict[int, int] = {}
     for value in range(1, 4):
         with allocator.use_memory_pool("weights"):
-            kept[vllm.my_malloc(SIZE)] = value
+            kept[my_malloc(SIZE)] = value
     with allocator.use_memory_pool("kv_cache"):
-        cache = vllm.my_malloc(SIZE)
+        cache = my_malloc(SIZE)
     for address, value in kept.items():
         fill(address, value)
     # The simulated driver keeps 2 MiB for itself.
@@ -124,13 +58,13 @@ def test_vllms_allocator(pools: Pools, place: dict[str, Any], monkeypatch: pytes
 
     def work() -> None:
         with allocator.use_memory_pool("mine"):
-            address = vllm.my_malloc(SIZE)
+            address = my_malloc(SIZE)
         fill(address, 9)
         allocator.sleep(("weights",), progress=reported)
         allocator.wake_up(["weights"], progress=reported)
         allocator.wake_up()
         allocator.discard("kv_cache")
-        vllm.my_free(address)
+        my_free(address)
         allocator.wake_up()
 
     def check() -> None:
@@ -146,21 +80,17 @@ def test_vllms_allocator(pools: Pools, place: dict[str, Any], monkeypatch: pytes
         assert not any(data.is_asleep for data in allocator._segments.select(lambda data: True))
         assert {address: value_of(address) for address in kept} == kept
         for data in allocator._segments.select(lambda data: data.handle[2] not in (*kept, cache)):
-            vllm.my_free(data.handle[2])
+            my_free(data.handle[2])
         gc.collect()
         assert allocator.get_current_usage() == 4 * SIZE
         assert not list(allocator._open)
         # All of the device that was free before.
-        vllm.my_free(vllm.my_malloc(free))
+        my_free(my_malloc(free))
 
-    under_interrupts(work, check)
-    for address in (*kept, cache):
-        vllm.my_free(address)
-    allocator.release_pools()
+    under_interrupts(work, check, INTERRUPTS)
 
 
-def test_memory_saver(pools: Pools) -> None:
-    saver = TorchMemorySaver()
+def test_memory_saver(saver: TorchMemorySaver, pools: Pools) -> None:
     kept: dict[int, int] = {}
     for value in range(1, 4):
         with saver.region("weights", enable_cpu_backup=True):
@@ -198,12 +128,7 @@ def test_memory_saver(pools: Pools) -> None:
                 saver.resume(tag)
         assert {address: value_of(address) for address in kept} == kept
 
-    under_interrupts(work, check)
-    for address in (*kept, cache):
-        pools.free(address)
-    saver._used().release_pools()
-    gc.collect()
-    assert segments.by_address == {}
+    under_interrupts(work, check, INTERRUPTS)
 
 
 def tag_of(pool: Pool, address: int) -> str:
@@ -251,7 +176,7 @@ def test_tags_of_torch(fresh: Callable[..., None]) -> None:
         with vt.tag("weights"):
             assert tags_now(pool) == ("weights", "weights")
 
-    under_interrupts(work, check)
+    under_interrupts(work, check, INTERRUPTS)
 
 
 def test_sleeps_of_a_pool(host: Pool) -> None:
@@ -282,7 +207,7 @@ def test_sleeps_of_a_pool(host: Pool) -> None:
         with host.allocate(10) as block:
             assert tag_of(host, block.address) == "default"
 
-    under_interrupts(work, check)
+    under_interrupts(work, check, INTERRUPTS)
     for block in blocks.values():
         block.free()
 
@@ -309,12 +234,12 @@ def test_runs_of_a_broker() -> None:
             assert done[-1] == 1000
             assert (doubled.numpy() == 2 * numpy.arange(1000)).all()
 
-        under_interrupts(work, check)
+        under_interrupts(work, check, INTERRUPTS)
 
 
 @pytest.mark.parametrize("of", ["pool", "vllm", "memory_saver"])
 def test_an_interrupt_in_progress_reaches_the_caller(
-    of: str, host: Pool, pools: Pools, monkeypatch: pytest.MonkeyPatch
+    of: str, host: Pool, pools: Pools, saver: TorchMemorySaver, request: pytest.FixtureRequest
 ) -> None:
     def progress(*_: int) -> None:
         raise Interrupt
@@ -328,13 +253,11 @@ def test_an_interrupt_in_progress_reaches_the_caller(
                 host.wake(progress=progress)
             assert not host.is_asleep()
         return
-    saver = TorchMemorySaver()
     scope: Any
     sleep: Any
     wake: Any
     if of == "vllm":
-        monkeypatch.setattr(CuMemAllocator, "instance", None)
-        allocator = CuMemAllocator.get_instance()
+        allocator = request.getfixturevalue("allocator")
         scope, sleep, wake = allocator.use_memory_pool(), allocator.sleep, allocator.wake_up
     else:
         scope, sleep, wake = saver.region(enable_cpu_backup=True), saver.pause, saver.resume
@@ -350,7 +273,6 @@ def test_an_interrupt_in_progress_reaches_the_caller(
         wake(progress=progress)
     wake()
     assert value_of(address) == 7
-    pools.free(address)
 
 
 @pytest.mark.parametrize("place", ["host"], indirect=True)

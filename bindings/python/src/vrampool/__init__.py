@@ -17,29 +17,10 @@ from __future__ import annotations
 from . import _library, _native
 from ._arguments import UNLIMITED
 from .block import Block, BlockInfo, block_at
-from .errors import (
-    ArgumentOverflowError,
-    ArgumentTypeError,
-    AsleepError,
-    BusyError,
-    CaptureError,
-    ClosedError,
-    ConfigurationError,
-    DeviceError,
-    DeviceLostError,
-    Error,
-    ForkedError,
-    InternalError,
-    InvalidArgumentError,
-    InvalidPointerError,
-    MismatchError,
-    OutOfMemoryError,
-    TooLargeError,
-    UnavailableError,
-    UnsupportedError,
-)
+from .errors import *
 from .memory import Memory, View, from_dlpack
 from .pool import Pool
+from .service import devices, get_include, get_library, start_metrics, stop_metrics
 from .stream import Stream
 
 TYPE_CHECKING = False
@@ -51,15 +32,8 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import trace as trace
     from . import vllm as vllm
-    from ._logging import flush_log as flush_log
     from ._logging import set_log_level as set_log_level
     from .broker import Broker as Broker
-    from .service import devices as devices
-    from .service import get_include as get_include
-    from .service import get_library as get_library
-    from .service import library_version as library_version
-    from .service import start_metrics as start_metrics
-    from .service import stop_metrics as stop_metrics
     from .stats import PoolStats as PoolStats
     from .stats import SleepReport as SleepReport
 
@@ -97,11 +71,9 @@ __all__ = [
     "View",
     "block_at",
     "devices",
-    "flush_log",
     "from_dlpack",
     "get_include",
     "get_library",
-    "library_version",
     "set_log_level",
     "start_metrics",
     "stop_metrics",
@@ -115,14 +87,7 @@ _ELSEWHERE = {
     "Broker": "broker",
     "PoolStats": "stats",
     "SleepReport": "stats",
-    "devices": "service",
-    "flush_log": "_logging",
-    "get_include": "service",
-    "get_library": "service",
-    "library_version": "service",
     "set_log_level": "_logging",
-    "start_metrics": "service",
-    "stop_metrics": "service",
 }
 
 

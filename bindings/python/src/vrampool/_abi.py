@@ -7,7 +7,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t,
 
 from . import _arguments
 from ._native_file import ABI, PATH
-from .errors import BY_STATUS, Error, InternalError
+from .errors import _BY_STATUS, Error, InternalError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,8 +146,6 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "last_error": (c_char_p, []),
     "last_error_code": (c_int32, []),
     "clear_error": (None, []),
-    "status_name": (c_char_p, [c_int32]),
-    "version": (c_char_p, []),
     "abi_version": (c_uint32, []),
     "torch_alloc_or_null": (c_void_p, [c_size_t, c_int, c_void_p]),
     "torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
@@ -208,7 +206,7 @@ class Library:
         is_its = self.plain["last_error_code"]() == status
         # A finalizer or a signal handler may have failed meanwhile.
         text = (self.plain["last_error"]() or b"").decode("utf-8", "replace") if is_its else "another failure followed it"
-        return BY_STATUS.get(status, InternalError)(text)
+        return _BY_STATUS.get(status, InternalError)(text)
 
     def last_failure(self) -> Error | None:
         """As `failure`; `None` when there was none, and it is forgotten."""

@@ -16,9 +16,8 @@ _LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
 #: `logging.WARNING`.
 _DEFAULT = 30
 
-#: The callback that C holds, and the level that it is called up to.
+#: The callback that C holds.
 _held: Any = None
-_most = 0
 
 
 def _on_line(_user: object, level: int, target: bytes, text: bytes) -> None:
@@ -34,18 +33,12 @@ def set_log_level(level: int) -> None:
     """Passes lines of the library from this level of `logging`'s on to Python's loggers below `vrampool`, which filter them further;
     `logging.WARNING` by default, none above `logging.ERROR`. They come a moment later, from a thread of the library's.
     """
-    global _held, _most
+    global _held
     most = max((of for of, python in _LEVELS.items() if python >= level), default=0)
     callback = LogCallback(_on_line)
     LIBRARY.call("set_log_callback", callback, most, None)
     # The one before may go now: it is called no more.
-    _held, _most = callback, most
-
-
-def flush_log() -> None:
-    """Waits until all lines that were logged so far have come to Python's loggers."""
-    if _held is not None:
-        LIBRARY.call("set_log_callback", _held, _most, None)
+    _held = callback
 
 
 def _forget() -> None:

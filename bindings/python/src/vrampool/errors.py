@@ -1,23 +1,12 @@
 """What can go wrong, by the codes of the C ABI."""
 
-from __future__ import annotations
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import ClassVar
-
 
 class Error(RuntimeError):
     """Any failure of vrampool. Nothing has changed when it is raised, and every byte is accounted for."""
 
-    #: The name of the C ABI's status.
-    name: ClassVar[str] = "INTERNAL"
-
 
 class InvalidArgumentError(Error, ValueError):
     """An argument is out of range, no text, or names nothing."""
-
-    name = "INVALID_ARGUMENT"
 
 
 class ArgumentTypeError(InvalidArgumentError, TypeError):
@@ -31,13 +20,9 @@ class ArgumentOverflowError(InvalidArgumentError, OverflowError):
 class ClosedError(Error):
     """The pool was closed."""
 
-    name = "INVALID_HANDLE"
-
 
 class InvalidPointerError(Error, ValueError):
     """No live block begins at the address: it is foreign memory, freed already, or inside a block."""
-
-    name = "INVALID_POINTER"
 
 
 class OutOfMemoryError(Error, MemoryError):
@@ -52,7 +37,6 @@ class OutOfMemoryError(Error, MemoryError):
     Each is `None` where it is not known.
     """
 
-    name = "OUT_OF_MEMORY"
     requested: int | None = None
     free: int | None = None
     held: int | None = None
@@ -62,67 +46,45 @@ class OutOfMemoryError(Error, MemoryError):
 class TooLargeError(OutOfMemoryError):
     """More than the device allocates in one piece."""
 
-    name = "TOO_LARGE"
-
 
 class MismatchError(Error, ValueError):
     """A block or a stream of another pool, device or size than the one that was named."""
-
-    name = "MISMATCH"
 
 
 class CaptureError(Error):
     """It is forbidden while the stream is captured into a graph."""
 
-    name = "CAPTURE"
-
 
 class AsleepError(Error):
     """The memory is asleep."""
-
-    name = "ASLEEP"
 
 
 class ConfigurationError(Error, ValueError):
     """An option or an environment variable that cannot be."""
 
-    name = "CONFIGURATION"
-
 
 class UnavailableError(Error):
     """There is no such device here."""
-
-    name = "UNAVAILABLE"
 
 
 class UnsupportedError(Error):
     """The device, the pool's source, or this build cannot do it at all."""
 
-    name = "UNSUPPORTED"
-
 
 class DeviceError(Error):
     """The device's driver failed."""
-
-    name = "DEVICE"
 
 
 class DeviceLostError(DeviceError):
     """The device is lost for good."""
 
-    name = "DEVICE_LOST"
-
 
 class BusyError(Error):
     """Another call on the same object is active, or the time for this one is over."""
 
-    name = "BUSY"
-
 
 class ForkedError(Error):
     """The process was forked from one that had opened a device: nothing of the parent's is used here. Spawn processes."""
-
-    name = "FORKED"
 
 
 class InternalError(Error):
@@ -130,7 +92,7 @@ class InternalError(Error):
 
 
 #: By the numbers of the C ABI.
-BY_STATUS: dict[int, type[Error]] = {
+_BY_STATUS: dict[int, type[Error]] = {
     1: InvalidArgumentError,
     2: ClosedError,
     3: InvalidPointerError,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from . import _arguments
 from ._library import LIBRARY, PATH
 from .errors import UnavailableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def devices() -> dict[str, Any]:
@@ -16,16 +17,13 @@ def devices() -> dict[str, Any]:
     return dict(LIBRARY.json("devices"))
 
 
-def library_version() -> str:
-    """The version of the library that is loaded."""
-    return str(LIBRARY.plain["version"]().decode())
-
-
 def get_include() -> str:
     """The folder of `vrampool.h`, for a compiler's `-I`.
 
     Raises: `UnavailableError` when the package was installed without the header.
     """
+    from pathlib import Path
+
     package = Path(__file__).resolve().parent
     # The second one is that of the repository, for an editable install.
     for folder in (package / "include", *(parent / "bindings/c/include" for parent in package.parents[3:4])):

@@ -28,8 +28,6 @@ from .vllm_extension import (
     Handle,
     forget_callbacks,
     init_module,
-    my_free,
-    my_malloc,
     python_create_and_map,
     python_unmap_and_release,
 )
@@ -43,8 +41,6 @@ __all__ = [
     "forget_callbacks",
     "init_module",
     "install",
-    "my_free",
-    "my_malloc",
     "python_create_and_map",
     "python_unmap_and_release",
     "unmap_and_release",

@@ -10,23 +10,16 @@ import ctypes
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _native
 from ._library import LIBRARY
-from .errors import ArgumentTypeError, BusyError, Error, InvalidArgumentError
-from .stream import Stream
-
-if TYPE_CHECKING:
-    from ._arguments import Size
+from .errors import ArgumentTypeError, BusyError, MismatchError
 
 __all__ = [
     "PATH",
     "Handle",
     "forget_callbacks",
     "init_module",
-    "my_free",
-    "my_malloc",
     "python_create_and_map",
     "python_unmap_and_release",
 ]
@@ -51,12 +44,6 @@ def _load() -> ctypes.CDLL:
 #: vLLM looks for the file among loaded libraries when it imports this module.
 _functions = _load()
 _functions.cumem_allocator_bind.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-_functions.my_malloc.restype = ctypes.c_void_p
-_functions.my_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-_functions.my_free.restype = None
-_functions.my_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-
-_STATUSES = {"OK": 0, "INVALID_ARGUMENT": 1, "MISMATCH": 6}
 
 
 def _tag(callback: object) -> str | None:
@@ -68,7 +55,7 @@ def _tag(callback: object) -> str | None:
 def _failed(error: Exception) -> int:
     """Logs what a callback raised, because no caller of PyTorch's functions can receive it. Returns the status for C."""
     _log.error("a callback of vrampool.vllm_extension.init_module failed", exc_info=error)
-    return _STATUSES.get(error.name if isinstance(error, Error) else "", 1)
+    return 6 if isinstance(error, MismatchError) else 1
 
 
 #: The callbacks of `init_module`, and the number of segments that they know. Never replaced, because a thread may be about to call it.
@@ -130,35 +117,3 @@ def _numbers(device: int, size: int, ptr: int, handle: int) -> Handle:
     """What identifies a segment, as C takes it."""
     number = _arguments.number
     return number(device, "device", 32, signed=True), number(size, "size", 64), number(ptr, "ptr", 64), number(handle, "handle", 64)
-
-
-def my_malloc(size: Size, device: int = 0, stream: object = None) -> int:
-    """Allocates a segment as PyTorch does, and returns its address.
-
-    Raises: the failure, for which the C function returns null.
-    """
-    if (bytes := _arguments.size(size, "size")) == 0:
-        raise InvalidArgumentError("size=0: a segment has at least one byte")
-    LIBRARY.plain["clear_error"]()
-    address: int | None = _functions.my_malloc(
-        _arguments.number(bytes, "size", 64, signed=True), _arguments.number(device, "device", 32, signed=True), Stream.of(stream)
-    )
-    if address is None:
-        raise LIBRARY.last_failure() or InvalidArgumentError("no segment was created: call init_module first")
-    return address
-
-
-def my_free(address: int, size: int = 0, device: int = 0, stream: object = None) -> None:
-    """Frees a segment as PyTorch does, mapped or not, after the work that uses it.
-
-    Raises: `InvalidPointerError` where no segment begins; the failure of the free callback, after which the segment is freed.
-    """
-    LIBRARY.plain["clear_error"]()
-    _functions.my_free(
-        _arguments.number(address, "address", 64),
-        _arguments.number(size, "size", 64, signed=True),
-        _arguments.number(device, "device", 32, signed=True),
-        Stream.of(stream),
-    )
-    if (failure := LIBRARY.last_failure()) is not None:
-        raise failure

@@ -22,15 +22,7 @@ from ._control import (
     wake_up,
 )
 from ._devices import pool, pools, tag
-from ._figures import (
-    max_memory_allocated,
-    max_memory_reserved,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    memory_summary,
-    reset_peak_memory_stats,
-)
+from ._figures import memory_stats, reset_peak_memory_stats
 from ._install import allocator, configure, install, is_configured, is_installed
 from ._mem_pool import mem_pool, release_mem_pools
 from ._snapshot import dump_snapshot, snapshot
@@ -45,13 +37,8 @@ __all__ = [
     "install",
     "is_configured",
     "is_installed",
-    "max_memory_allocated",
-    "max_memory_reserved",
     "mem_pool",
-    "memory_allocated",
-    "memory_reserved",
     "memory_stats",
-    "memory_summary",
     "pool",
     "pools",
     "release_mem_pools",

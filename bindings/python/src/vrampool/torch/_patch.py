@@ -21,11 +21,10 @@ def _dump(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool =
 
 
 #: By the names that they have in `torch.cuda.memory`, and most in `torch.cuda` too. What PyTorch makes of them
-#: (`memory_allocated`, `max_memory_reserved`, …) works then.
+#: (`memory_allocated`, `memory_summary`, …) works then.
 PATCHES: dict[str, Callable[..., Any]] = {
     "get_per_process_memory_fraction": _control.get_per_process_memory_fraction,
     "memory_stats": _figures.memory_stats,
-    "memory_summary": _figures.memory_summary,
     "memory_snapshot": _segments,
     "reset_peak_memory_stats": _figures.reset_peak_memory_stats,
     "_snapshot": _whole,
