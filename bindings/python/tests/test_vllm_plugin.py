@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import vrampool
+from conftest import run
 from vrampool import vllm, vllm_extension, vllm_plugin
 
 
@@ -94,6 +95,19 @@ def test_the_backend_is_registered_once_and_nothing_is_replaced(allocator: Alloc
     assert "vllm.cumem_allocator" not in sys.modules
     with pytest.raises(vrampool.ConfigurationError, match="VRAMPOOL_VLLM=extension"):
         vllm_plugin.VrampoolBackend()
+
+
+def test_without_the_variable_no_file_is_loaded_that_vllm_may_take_for_its_own() -> None:
+    run(
+        """
+        import pathlib, vrampool
+        from vrampool import vllm_plugin
+        vllm_plugin.register()
+        try: vllm_plugin.Backend()
+        except vrampool.ConfigurationError: pass
+        assert "/cumem_allocator." not in pathlib.Path("/proc/self/maps").read_text()
+        """
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""vLLM's plugin: vrampool's allocator in each process of vLLM, and the sleep-mode backend `vrampool`."""
+"""vLLM's plugin: vrampool's allocator in each process of vLLM, and the sleep-mode backend `vrampool`.
+
+vLLM imports it wherever vrampool is installed, and looks for its own `cumem_allocator` among loaded files: the package's file of this name is
+loaded only where `VRAMPOOL_VLLM` is set.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import os
 import sys
 from typing import Any
 
-from . import vllm, vllm_extension
 from .errors import ConfigurationError, InvalidArgumentError
 
 #: What `install` puts in place, in each process of vLLM: `extension` or `class`.
@@ -23,6 +26,8 @@ def register() -> None:
     Raises: `ConfigurationError` for another value of the variable; `BusyError` when vLLM has used its own allocator.
     """
     if what := os.environ.get(VARIABLE):
+        from . import vllm
+
         try:
             vllm.install(what)  # type: ignore[arg-type]
         except ConfigurationError as error:
@@ -61,8 +66,8 @@ class Backend:
 
     def __init__(self) -> None:
         super().__init__()
-        ours = {"vllm.cumem_allocator": vllm_extension, "vllm.device_allocator.cumem": vllm}
-        if not any(sys.modules.get(name) is module for name, module in ours.items()):
+        used = (sys.modules.get(name) for name in ("vllm.cumem_allocator", "vllm.device_allocator.cumem"))
+        if {"vrampool.vllm_extension", "vrampool.vllm"}.isdisjoint(getattr(module, "__name__", "") for module in used):
             raise ConfigurationError(
                 f"vLLM allocates by its own extension module: set {VARIABLE}=extension before it starts, for the backend vrampool"
             )
