@@ -82,6 +82,8 @@ fn every_shell_completes_every_command() {
             assert!(script.contains(&command), "{shell} completes {command}");
         }
         assert!(script.contains("size-classes"), "{shell} completes flags");
+        let is_offered = |value: &&str| script.contains(*value) || ["elvish", "powershell"].contains(&shell);
+        assert!(["virtual", "power-of-two", "opencl"].iter().all(is_offered), "{shell} completes values");
         assert!(!script.contains("cargo"), "{shell}: an installed program is called vrampool");
         let checker = match shell {
             "bash" => program("bash"),

@@ -85,13 +85,3 @@ fn a_dash_is_standard_input() {
         assert!(!output.status.success(), "{arguments:?} needs its input");
     }
 }
-
-#[test]
-fn completions_offer_values() {
-    for shell in ["bash", "fish", "zsh"] {
-        let script = printed(command(&["completions", shell]));
-        for value in ["virtual", "power-of-two", "opencl"] {
-            assert!(script.contains(value), "{shell}: {value}");
-        }
-    }
-}

@@ -3,14 +3,16 @@
 
 #[path = "../../cli/tests/scenarios/server.rs"]
 mod server;
+mod training;
 
 use serde_json::Value;
-use server::{Server, free_address};
+use server::Server;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use training::Training;
 use vrampool::host::HostDevice;
 use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter};
 use vrampool::{Backend, Pool, Source};
@@ -101,36 +103,6 @@ fn scraped_unchanged(program: &Path, folder: &Path) {
     }
 }
 
-/// `vrampool train --source virtual`, and the address of its metrics.
-struct Training(Server);
-
-impl Training {
-    fn start() -> Self {
-        // Another program may take the free port before this one does.
-        let started = (0..10).find_map(|_| {
-            let address = free_address();
-            let process = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"))
-                .args(["train", "--epochs", "1000000", "--backend", "host", "--source", "virtual"])
-                .args(["--metrics", &address.to_string()])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("it runs");
-            let mut training = Server { process, address };
-            let served = wait_for("an answer or an end", || {
-                let ended = training.process.try_wait().expect("a child").is_some();
-                if ended {
-                    Some(false)
-                } else {
-                    ureq::get(format!("http://{address}/metrics")).call().ok().map(|_| true)
-                }
-            });
-            served.then_some(Self(training))
-        });
-        started.expect("the program serves its metrics")
-    }
-}
-
 /// The configuration with every duration shortened, as the rules' own head says.
 fn alert_fires(program: &Path, folder: &Path) {
     let shorten = |text: &str| {
@@ -138,10 +110,11 @@ fn alert_fires(program: &Path, folder: &Path) {
         text.replace("interval: 5s", "interval: 1s")
     };
     fs::create_dir_all(folder.join("rules")).expect("a folder");
-    let training = Training::start();
+    let mut program_of_job = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
+    let training = Training::start(&mut program_of_job, &["--backend", "host", "--source", "virtual"]);
     for file in ["prometheus.yml", "rules/vrampool.yml"] {
         let text = fs::read_to_string(Path::new(SHIPPED).join(file)).expect("shipped");
-        let targets = format!("[\"127.0.0.1:9184\", \"{}\"]", training.0.address);
+        let targets = format!("[\"127.0.0.1:9184\", \"{}\"]", training.address);
         let text = text.replace("[\"127.0.0.1:9184\"]", &targets);
         fs::write(folder.join(file), shorten(&text)).expect("written");
     }

@@ -6,10 +6,9 @@ mod table;
 use crate::stdout::{print, print_json};
 use crate::trace_options::{TraceOptions, spinner};
 use clap::{Args, value_parser};
-use row::{Class, Rule, Summary};
+use row::{Class, Summary};
 use std::error::Error;
 use std::path::PathBuf;
-use vrampool::SizeClasses;
 use vrampool_trace::Import;
 use vrampool_trace::fitted;
 use vrampool_trace::output::{Output, shown};
@@ -18,13 +17,10 @@ use vrampool_trace::output::{Output, shown};
 const FIGURES: &str = "\
 The fitted classes minimize the bytes that a pool without caps holds after serving the trace.
 
-The first table lists each class that the trace uses, with its requests and the peak of live buffers. Classes \
+The table lists each class that the trace uses, with its requests and the peak of live buffers. Classes \
 marked general are not fitted: they are 8 classes per power of two (multiples of 512 bytes below 4 KiB), which \
-serve all other sizes. Padding is the share of a block that rounding up added.
-
-The second table compares the fit with the other rules: the padding of all requests, in bytes and as a share of all \
-bytes of their blocks. Held is the memory that a pool without caps and without borrowing holds at the end of the \
-trace; `held/requested` is that over the peak of requested bytes.";
+serve all other sizes. Held is the memory that a pool without caps and without borrowing holds at the end of the \
+trace. Padding is the share of a block that rounding up added. `replay --compare` compares the fit with other rules.";
 
 /// Flags of `vrampool fit`.
 #[derive(Debug, Clone, Args)]
@@ -45,7 +41,7 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     trace: TraceOptions,
-    /// Print one JSON object per line instead of tables: the fit, then each class, then each rule
+    /// Print one JSON object per line instead of a table: the fit, then each class
     #[arg(long)]
     json: bool,
 }
@@ -63,24 +59,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // The report is printed even if this fails.
     let saved = output.map_or(Ok(()), |output| output.save(fitted::text(&classes)));
     let used = Class::of_all(&demand, &classes);
-    let rules = [
-        SizeClasses::Table(classes.clone()),
-        SizeClasses::Fixed,
-        SizeClasses::PowerOfTwo,
-        SizeClasses::GEOMETRIC,
-        SizeClasses::EXACT,
-    ];
-    let rules = rules.map(|rule| Rule::new(&demand, &rule));
     let summary = Summary::new(&trace, &demand, &classes);
     spinner.finish_and_clear();
 
     if arguments.json {
         print_json(&summary)?;
         used.iter().try_for_each(print_json)?;
-        rules.iter().try_for_each(print_json)?;
         return Ok(saved?);
     }
-    print(format_args!("{}\n\n{}\n\n{summary}", table::of_classes(&used), table::of_rules(&rules)))?;
+    print(format_args!("{}\n\n{summary}", table::of_classes(&used)))?;
     saved?;
     match &arguments.output {
         Some(path) => print(format_args!("Use them: --size-classes fitted:{}", shown(path))),

@@ -34,19 +34,6 @@ pub(crate) struct Class {
     pub(crate) padding: Option<f64>,
 }
 
-/// The memory that the trace would take with one rule.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Rule {
-    pub(crate) row: &'static str,
-    pub(crate) size_classes: String,
-    /// The number of classes that the trace uses.
-    pub(crate) classes: usize,
-    pub(crate) padding_bytes: u64,
-    pub(crate) padding: Option<f64>,
-    pub(crate) held: Option<u64>,
-    pub(crate) held_over_requested: Option<f64>,
-}
-
 impl Summary {
     pub(crate) fn new(trace: &Trace, demand: &Demand, classes: &SizeTable) -> Self {
         Self {
@@ -81,34 +68,13 @@ impl Class {
             share: row.requests as f64 / demand.requests() as f64,
             peak_buffers: row.peak_buffers,
             held: row.held_bytes(),
-            padding: padding(&[row]),
+            padding: padding(&row),
         };
         demand.by_class(&SizeClasses::Table(classes.clone())).into_iter().map(of_one).collect()
     }
 }
 
-impl Rule {
-    pub(crate) fn new(demand: &Demand, rule: &SizeClasses) -> Self {
-        let rows = demand.by_class(rule);
-        let held = demand.held(rule);
-        Self {
-            row: "rule",
-            size_classes: rule.to_string(),
-            classes: rows.len(),
-            padding_bytes: sum(&rows, ClassDemand::padding_bytes),
-            padding: padding(&rows),
-            held,
-            held_over_requested: held.and_then(|held| ratio(held, demand.peak_requested())),
-        }
-    }
-}
-
-fn sum(rows: &[ClassDemand], bytes: fn(&ClassDemand) -> u64) -> u64 {
-    rows.iter().map(bytes).fold(0, u64::saturating_add)
-}
-
-/// The share of padding in the bytes of all blocks of these classes.
-fn padding(rows: &[ClassDemand]) -> Option<f64> {
-    let padding = sum(rows, ClassDemand::padding_bytes);
-    ratio(padding, padding.saturating_add(sum(rows, |row| row.requested_bytes)))
+/// The share of padding in the bytes of all blocks of a class.
+fn padding(row: &ClassDemand) -> Option<f64> {
+    ratio(row.padding_bytes(), row.padding_bytes().saturating_add(row.requested_bytes))
 }

@@ -1,6 +1,6 @@
-//! Fitted classes as tables.
+//! Fitted classes as a table.
 
-use super::row::{Class, Rule};
+use super::row::Class;
 use crate::table::{human, or_none, percent, table};
 
 /// One line a class, and whether it was learned.
@@ -19,20 +19,4 @@ pub(crate) fn of_classes(classes: &[Class]) -> String {
         ]
     });
     table(Some(columns), 1..2, rows)
-}
-
-/// One line a rule.
-pub(crate) fn of_rules(rules: &[Rule]) -> String {
-    let columns = ["rule", "classes", "padding", "of all", "held", "held/requested"];
-    let rows = rules.iter().map(|rule| {
-        [
-            rule.size_classes.clone(),
-            rule.classes.to_string(),
-            human(rule.padding_bytes),
-            or_none(rule.padding, percent),
-            or_none(rule.held, human),
-            or_none(rule.held_over_requested, |ratio| format!("{ratio:.2}")),
-        ]
-    });
-    table(Some(columns), 0..1, rows)
 }

@@ -1,7 +1,8 @@
 //! Healthy pools, and caches that are too small.
 
-use crate::stage::{KIB, MIB, Scene, Stage};
+use crate::stage::{KIB, MIB, Scene, Served, Stage};
 use std::time::Duration;
+use vrampool::host::HostDevice;
 use vrampool::{SizeClasses, Source};
 
 const SMALL_BY_BYTES: &[&str] = &["CacheFull", "DriverCallsSteady", "HitRateCritical", "HitRateLow"];
@@ -28,112 +29,95 @@ pub(crate) const SCENES: &[Scene] = &[
 ];
 
 fn healthy(stage: &Stage, source: Source) {
-    let (device, stream, builder) = stage.device(256 * MIB);
-    if source == Source::Virtual && !vrampool_test_support::has_virtual_memory(&device) {
+    if source == Source::Virtual && !vrampool_test_support::has_virtual_memory(&HostDevice::new()) {
         return;
     }
-    let pool = builder.source(source).limit(128 * MIB).max_cached_bytes(64 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    stage.cycle(&pool, &stream, &[1000, 70_000, 70_000, 5 * MIB, 12 * MIB]);
+    let served =
+        stage.served(256 * MIB, |builder| builder.source(source).limit(128 * MIB).max_cached_bytes(64 * MIB));
+    served.cycle(stage, &[1000, 70_000, 70_000, 5 * MIB, 12 * MIB]);
 }
 
 fn mixed(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.limit(128 * MIB).max_cached_bytes(64 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let served = stage.served(256 * MIB, |builder| builder.limit(128 * MIB).max_cached_bytes(64 * MIB));
     let mut random = fastrand::Rng::with_seed(1);
     stage.every(Duration::from_millis(50), || {
-        let sizes = [(); 8].map(|()| random.u64(1..300_000));
-        drop(crate::stage::allocate(&pool, &stream, &sizes));
+        drop(served.allocate(&[(); 8].map(|()| random.u64(1..300_000))));
     });
 }
 
 /// A working set of 32 buffers, of which so many may be idle.
 fn of_bytes(stage: &Stage, buffers: u64) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let builder = builder.max_cached_bytes(buffers * 64 * KIB).max_buffers_per_bucket(None).magazine_bytes(0);
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    stage.cycle(&pool, &stream, &[64 * KIB; 32]);
+    let served = stage.served(256 * MIB, |builder| {
+        builder.max_cached_bytes(buffers * 64 * KIB).max_buffers_per_bucket(None).magazine_bytes(0)
+    });
+    served.cycle(stage, &[64 * KIB; 32]);
 }
 
 /// The same over an arena, which serves the misses of the buckets.
 fn arena_behind(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let builder = builder.source(Source::Arena).limit(64 * MIB).max_cached_bytes(16 * 64 * KIB);
-    let pool = builder.max_buffers_per_bucket(None).magazine_bytes(0).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    stage.cycle(&pool, &stream, &[64 * KIB; 32]);
+    let served = stage.served(256 * MIB, |builder| {
+        let builder = builder.source(Source::Arena).limit(64 * MIB).max_cached_bytes(16 * 64 * KIB);
+        builder.max_buffers_per_bucket(None).magazine_bytes(0)
+    });
+    served.cycle(stage, &[64 * KIB; 32]);
 }
 
 /// The same, by the cap on buffers; `None` is the default.
 fn of_buffers(stage: &Stage, buffers: Option<u64>) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let builder = builder.max_cached_bytes(None).magazine_bytes(0);
-    let builder = if let Some(buffers) = buffers { builder.max_buffers_per_bucket(buffers) } else { builder };
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    stage.cycle(&pool, &stream, &[64 * KIB; 32]);
+    let served = stage.served(256 * MIB, |builder| {
+        let builder = builder.max_cached_bytes(None).magazine_bytes(0);
+        if let Some(buffers) = buffers { builder.max_buffers_per_bucket(buffers) } else { builder }
+    });
+    served.cycle(stage, &[64 * KIB; 32]);
 }
 
 fn every_size_new(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let builder =
-        builder.size_classes(SizeClasses::EXACT).max_cached_bytes(8 * MIB).max_buffers_per_bucket(None);
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let served = stage.served(256 * MIB, |builder| {
+        builder.size_classes(SizeClasses::EXACT).max_cached_bytes(8 * MIB).max_buffers_per_bucket(None)
+    });
     let mut bytes = MIB;
     stage.every(Duration::from_millis(100), || {
         let sizes = [(); 5].map(|()| {
             bytes += 1024;
             bytes
         });
-        drop(crate::stage::allocate(&pool, &stream, &sizes));
+        drop(served.allocate(&sizes));
     });
 }
 
 /// Two of 21 requests miss, with nearly all bytes.
 fn some_miss(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(512 * MIB);
-    let pool = builder.max_cached_bytes(4 * MIB).max_buffers_per_bucket(None).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let served =
+        stage.served(512 * MIB, |builder| builder.max_cached_bytes(4 * MIB).max_buffers_per_bucket(None));
     let mut sizes = vec![10 * KIB; 19];
     sizes.extend([16 * MIB; 2]);
-    stage.every(Duration::from_secs(1), || drop(crate::stage::allocate(&pool, &stream, &sizes)));
+    stage.every(Duration::from_secs(1), || drop(served.allocate(&sizes)));
 }
 
 fn no_cache(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.max_cached_bytes(0).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    stage.cycle(&pool, &stream, &[64 * KIB; 8]);
+    stage.served(256 * MIB, |builder| builder.max_cached_bytes(0)).cycle(stage, &[64 * KIB; 8]);
 }
 
 fn trimmed(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let served = stage.served(256 * MIB, |builder| builder);
     let mut step = 0;
     stage.every(Duration::from_millis(100), || {
         step += 1;
-        drop(crate::stage::allocate(&pool, &stream, &[64 * KIB; 4]));
+        drop(served.allocate(&[64 * KIB; 4]));
         if step % 70 == 0 {
-            pool.trim().expect("a trim");
+            served.pool.trim().expect("a trim");
         }
     });
 }
 
 fn idle(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    drop(pool.allocate(1000, &stream).expect("memory"));
+    let served = stage.served(256 * MIB, |builder| builder);
+    drop(served.pool.allocate(1000, &served.stream).expect("memory"));
     stage.seconds(1000);
 }
 
 fn seldom(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.max_cached_bytes(1000).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { stream, pool, process: _process, .. } =
+        stage.served(256 * MIB, |builder| builder.max_cached_bytes(1000));
     stage.every(Duration::from_secs(8), || drop(pool.allocate(64 * KIB, &stream).expect("memory")));
 }

@@ -1,9 +1,10 @@
 //! Requests that fail, processes that end with it, and devices that are lost.
 
-use crate::stage::{MIB, Scene, Stage, allocate};
+use crate::stage::{FREE, MIB, Scene, Served, Stage, allocate};
+use std::net::SocketAddr;
 use std::time::Duration;
-use vrampool::host::Call;
-use vrampool::{BackendError, Pool, SizeClasses, Source};
+use vrampool::host::{Call, HostDevice};
+use vrampool::{BackendError, Buffer, SizeClasses, Source};
 
 pub(crate) const SCENES: &[Scene] = &[
     Scene::new("e_once", &["AllocationFailing(limit)"], once),
@@ -23,26 +24,29 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene::new("n_invalid", &["InvalidRequests"], invalid),
 ];
 
-/// A pool of 8 MiB, half of it live.
-fn half_full(stage: &Stage) -> (Pool<vrampool::host::HostDevice>, vrampool::host::HostStream) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    (builder.size_classes(SizeClasses::EXACT).limit(8 * MIB).build().expect("a pool"), stream)
+/// A pool of 8 MiB, and a block of half of it.
+fn half_full(stage: &Stage, address: SocketAddr) -> (Served, Vec<Buffer<HostDevice>>) {
+    let served = stage
+        .served_at(address, 256 * MIB, |builder| builder.size_classes(SizeClasses::EXACT).limit(8 * MIB));
+    let live = served.allocate(&[4 * MIB]);
+    (served, live)
+}
+
+/// A request that does not fit beside the block, or that the pool refuses for another reason.
+fn is_refused(served: &Served, bytes: u64) -> bool {
+    served.pool.allocate(bytes, &served.stream).is_err()
 }
 
 fn once(stage: &Stage) {
-    let (pool, stream) = half_full(stage);
-    let _process = stage.serve().and(&pool);
-    let _live = allocate(&pool, &stream, &[4 * MIB]);
+    let (served, _live) = half_full(stage, FREE);
     stage.seconds(60);
-    assert!(pool.allocate(5 * MIB, &stream).is_err());
-    stage.cycle(&pool, &stream, &[1000]);
+    assert!(is_refused(&served, 5 * MIB));
+    served.cycle(stage, &[1000]);
 }
 
 fn again(stage: &Stage) {
-    let (pool, stream) = half_full(stage);
-    let _process = stage.serve().and(&pool);
-    let _live = allocate(&pool, &stream, &[4 * MIB]);
-    stage.every(Duration::from_millis(500), || assert!(pool.allocate(5 * MIB, &stream).is_err()));
+    let (served, _live) = half_full(stage, FREE);
+    stage.every(Duration::from_millis(500), || assert!(is_refused(&served, 5 * MIB)));
 }
 
 /// Before the first scrape.
@@ -56,37 +60,32 @@ fn at_the_start(stage: &Stage) {
 }
 
 /// A process that fails, and ends soon after: it is scraped a few times.
-fn fail_and_end(stage: &Stage, address: Option<std::net::SocketAddr>, seconds: u64) -> std::net::SocketAddr {
-    let (pool, stream) = half_full(stage);
-    let process =
-        if let Some(address) = address { stage.serve_at(address) } else { stage.serve() }.and(&pool);
-    let _live = allocate(&pool, &stream, &[4 * MIB]);
-    assert!(pool.allocate(5 * MIB, &stream).is_err());
+fn fail_and_end(stage: &Stage, address: SocketAddr, seconds: u64) -> SocketAddr {
+    let (served, _live) = half_full(stage, address);
+    assert!(is_refused(&served, 5 * MIB));
     stage.seconds(seconds);
-    process.exporter.address()
+    served.process.exporter.address()
 }
 
 fn crash(stage: &Stage) {
-    fail_and_end(stage, None, 10);
+    fail_and_end(stage, FREE, 10);
     stage.seconds(1000);
 }
 
 fn crash_loop(stage: &Stage) {
-    let address = fail_and_end(stage, None, 6);
+    let address = fail_and_end(stage, FREE, 6);
     while stage.seconds(2) {
-        fail_and_end(stage, Some(address), 4);
+        fail_and_end(stage, address, 4);
     }
 }
 
 fn crash_loop_of_pods(stage: &Stage) {
     loop {
-        let (pool, stream) = half_full(stage);
-        let process = stage.serve().and(&pool);
-        let _live = allocate(&pool, &stream, &[4 * MIB]);
-        assert!(pool.allocate(5 * MIB, &stream).is_err());
+        let (served, _live) = half_full(stage, FREE);
+        assert!(is_refused(&served, 5 * MIB));
         // Prometheus takes up new targets every five seconds.
         let goes_on = stage.seconds(12);
-        stage.end(process);
+        stage.end(served.process);
         if !goes_on {
             return;
         }
@@ -94,9 +93,7 @@ fn crash_loop_of_pods(stage: &Stage) {
 }
 
 fn lost_and_all_hit(stage: &Stage) {
-    let (device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { device, stream, pool, process: _process } = stage.served(256 * MIB, |builder| builder);
     drop(pool.allocate(1000, &stream));
     stage.seconds(30);
     device.faults().lose_device();
@@ -107,32 +104,26 @@ fn lost_and_all_hit(stage: &Stage) {
 }
 
 fn lost_and_all_miss(stage: &Stage) {
-    let (device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.max_cached_bytes(0).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let served = stage.served(256 * MIB, |builder| builder.max_cached_bytes(0));
     stage.seconds(30);
-    device.faults().lose_device();
-    stage.every(Duration::from_millis(100), || assert!(pool.allocate(1000, &stream).is_err()));
+    served.device.faults().lose_device();
+    stage.every(Duration::from_millis(100), || assert!(is_refused(&served, 1000)));
 }
 
 fn lost_virtual(stage: &Stage) {
-    let (device, stream, builder) = stage.device(256 * MIB);
-    if !vrampool_test_support::has_virtual_memory(&device) {
+    if !vrampool_test_support::has_virtual_memory(&HostDevice::new()) {
         return;
     }
-    let pool = builder.source(Source::Virtual).limit(64 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    drop(pool.allocate(5 * MIB, &stream));
+    let served = stage.served(256 * MIB, |builder| builder.source(Source::Virtual).limit(64 * MIB));
+    drop(served.allocate(&[5 * MIB]));
     stage.seconds(30);
-    device.faults().lose_device();
-    stage.every(Duration::from_millis(100), || drop(pool.allocate(5 * MIB, &stream)));
+    served.device.faults().lose_device();
+    stage.every(Duration::from_millis(100), || drop(served.allocate(&[5 * MIB])));
 }
 
 /// For ten seconds; the device stays.
 fn errors(stage: &Stage) {
-    let (device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { device, stream, pool, process: _process } = stage.served(256 * MIB, |builder| builder);
     let mut step = 0;
     stage.every(Duration::from_millis(100), || {
         step += 1;
@@ -147,49 +138,43 @@ fn errors(stage: &Stage) {
 }
 
 fn mostly_refused(stage: &Stage) {
-    let (pool, stream) = half_full(stage);
-    let _process = stage.serve().and(&pool);
-    let _live = allocate(&pool, &stream, &[4 * MIB]);
+    let (served, _live) = half_full(stage, FREE);
     stage.every(Duration::from_millis(100), || {
-        (0..99).for_each(|_| assert!(pool.allocate(5 * MIB, &stream).is_err()));
-        drop(pool.allocate(1000, &stream).expect("memory"));
+        (0..99).for_each(|_| assert!(is_refused(&served, 5 * MIB)));
+        assert!(!is_refused(&served, 1000));
     });
 }
 
 /// A request above the limit and a deadline that passes, each so often, among ten requests a second that are served.
 fn planned(stage: &Stage, time: Duration) {
-    let (pool, stream) = half_full(stage);
-    let _process = stage.serve().and(&pool);
-    let _live = allocate(&pool, &stream, &[4 * MIB]);
+    let (served, _live) = half_full(stage, FREE);
     let mut waited = Duration::ZERO;
     stage.every(Duration::from_millis(100), || {
-        drop(pool.allocate(1000, &stream).expect("memory"));
+        assert!(!is_refused(&served, 1000));
         waited += Duration::from_millis(100);
         if waited >= time {
             waited = Duration::ZERO;
-            assert!(pool.allocate(9 * MIB, &stream).is_err());
-            assert!(pool.allocate_timeout(5 * MIB, &stream, Duration::from_millis(5)).is_err());
+            assert!(is_refused(&served, 9 * MIB));
+            let deadline = Duration::from_millis(5);
+            assert!(served.pool.allocate_timeout(5 * MIB, &served.stream, deadline).is_err());
         }
     });
 }
 
 /// The planned end of a server: all that is asked later is refused.
 fn closed(stage: &Stage) {
-    let (pool, stream) = half_full(stage);
-    let _process = stage.serve().and(&pool);
-    drop(allocate(&pool, &stream, &[1000]));
+    let (served, live) = half_full(stage, FREE);
+    drop(live);
     stage.seconds(60);
-    pool.close();
-    (0..8).for_each(|_| assert!(pool.allocate(1000, &stream).is_err()));
+    served.pool.close();
+    (0..8).for_each(|_| assert!(is_refused(&served, 1000)));
     stage.seconds(1000);
 }
 
 fn invalid(stage: &Stage) {
-    let (pool, stream) = half_full(stage);
+    let (served, _live) = half_full(stage, FREE);
     let (_other, foreign, _) = stage.device(MIB);
-    let _process = stage.serve().and(&pool);
-    drop(allocate(&pool, &stream, &[1000]));
     stage.seconds(60);
-    assert!(pool.allocate(1000, &foreign).is_err());
+    assert!(served.pool.allocate(1000, &foreign).is_err());
     stage.seconds(1000);
 }

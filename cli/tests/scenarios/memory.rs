@@ -1,15 +1,20 @@
 //! Leaks, rounding, holes, and pools that come and go.
 
-use crate::stage::{KIB, MIB, Scene, Stage, allocate};
+use crate::stage::{KIB, MIB, Scene, Served, Stage, allocate};
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::{Pool, SizeClasses, Source};
 use vrampool_hooks::CallSites;
 
 pub(crate) const SCENES: &[Scene] = &[
-    Scene::new("d_leak", &["LiveGrowing", "AllocationFailing(limit)"], leak).or(&["NearLimit"]),
-    Scene::new("d_leak_of_the_device", &["LiveGrowing", "AllocationFailing(device)"], leak_of_the_device)
-        .or(&["OverBudget", "DeviceNearlyFull", "LadderBusy", "Fragmentation"]),
+    Scene::new("d_leak", &["LiveGrowing", "AllocationFailing(limit)"], |stage| {
+        leak(stage, 512 * MIB, Some(220 * MIB))
+    })
+    .or(&["NearLimit"]),
+    Scene::new("d_leak_of_the_device", &["LiveGrowing", "AllocationFailing(device)"], |stage| {
+        leak(stage, 220 * MIB, None)
+    })
+    .or(&["OverBudget", "DeviceNearlyFull", "LadderBusy", "Fragmentation"]),
     Scene::new("d_step_up", &[], step_up),
     Scene::new("d_tags_and_lines", &[], tags_and_lines),
     Scene::new("f_rounding", &["Fragmentation"], |stage| {
@@ -27,37 +32,24 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene::new("j_two_processes", &[], two_processes),
 ];
 
-fn leak(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(512 * MIB);
-    let pool = builder.size_classes(SizeClasses::EXACT).limit(220 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    let mut leaked = allocate(&pool, &stream, &[40 * MIB]);
-    stage.every(Duration::from_secs(1), || leaked.extend(pool.allocate(MIB, &stream)));
-}
-
-fn leak_of_the_device(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(220 * MIB);
-    let pool = builder.size_classes(SizeClasses::EXACT).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    let mut leaked = allocate(&pool, &stream, &[40 * MIB]);
-    stage.every(Duration::from_secs(1), || leaked.extend(pool.allocate(MIB, &stream)));
+fn leak(stage: &Stage, memory: u64, limit: Option<u64>) {
+    let served = stage.served(memory, |builder| builder.size_classes(SizeClasses::EXACT).limit(limit));
+    let mut leaked = served.allocate(&[40 * MIB]);
+    stage.every(Duration::from_secs(1), || leaked.extend(served.allocate(&[MIB])));
 }
 
 fn step_up(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(512 * MIB);
-    let pool = builder.size_classes(SizeClasses::EXACT).limit(200 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    let _live = allocate(&pool, &stream, &[40 * MIB]);
+    let served = stage.served(512 * MIB, |builder| builder.size_classes(SizeClasses::EXACT).limit(200 * MIB));
+    let _live = served.allocate(&[40 * MIB]);
     stage.seconds(110);
-    let _more = allocate(&pool, &stream, &[80 * MIB]);
+    let _more = served.allocate(&[80 * MIB]);
     stage.seconds(1000);
 }
 
 /// Live and idle memory has a tag; lines of code are counted.
 fn tags_and_lines(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(512 * MIB);
-    let pool = builder.hook(CallSites::new()).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { stream, pool, process: _process, .. } =
+        stage.served(512 * MIB, |builder| builder.hook(CallSites::new()));
     let children = ["decode", "prefill"].map(|tag| pool.child(tag).build().expect("a pool"));
     let _live = children[0].allocate(MIB, &stream).expect("memory");
     stage.every(Duration::from_secs(1), || drop(children[1].allocate(4 * MIB, &stream).expect("memory")));
@@ -65,22 +57,20 @@ fn tags_and_lines(stage: &Stage) {
 
 /// Four fifths of the limit are live.
 fn rounding(stage: &Stage, classes: SizeClasses, bytes: u64, class: u64) {
-    let (_device, stream, builder) = stage.device(512 * MIB);
-    let pool = builder.size_classes(classes).limit(20 * class).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    let _live = allocate(&pool, &stream, &[bytes; 16]);
+    let served = stage.served(512 * MIB, |builder| builder.size_classes(classes).limit(20 * class));
+    let _live = served.allocate(&[bytes; 16]);
     stage.seconds(1000);
 }
 
 fn holes(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(512 * MIB);
-    let builder = builder.source(Source::Arena).addresses_stay(true).size_classes(SizeClasses::EXACT);
-    let pool = builder.limit(16 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
-    let live = allocate(&pool, &stream, &[MIB; 16]);
+    let served = stage.served(512 * MIB, |builder| {
+        let builder = builder.source(Source::Arena).addresses_stay(true).size_classes(SizeClasses::EXACT);
+        builder.limit(16 * MIB)
+    });
+    let live = served.allocate(&[MIB; 16]);
     let _half: Vec<_> = live.into_iter().enumerate().filter(|(at, _)| at % 2 == 0).collect();
-    pool.trim().expect("a trim");
-    stage.every(Duration::from_secs(1), || _ = pool.allocate(4 * MIB, &stream));
+    served.pool.trim().expect("a trim");
+    stage.every(Duration::from_secs(1), || drop(served.allocate(&[4 * MIB])));
 }
 
 fn full_arena(stage: &Stage) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +12,11 @@ use vrampool::{Backend, Buffer, Pool, PoolBuilder};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
+
+/// An address whose port the system chooses.
+pub(crate) const FREE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+
+pub(crate) type Builder = PoolBuilder<HostDevice>;
 
 /// A condition, and the alerts that it should raise.
 #[derive(Clone)]
@@ -74,6 +79,26 @@ impl Process {
     }
 }
 
+/// A pool on a device of its own, served until this is dropped.
+pub(crate) struct Served {
+    pub(crate) device: HostDevice,
+    pub(crate) stream: HostStream,
+    pub(crate) pool: Pool<HostDevice>,
+    pub(crate) process: Process,
+}
+
+impl Served {
+    /// As [`allocate`].
+    pub(crate) fn allocate(&self, sizes: &[u64]) -> Vec<Buffer<HostDevice>> {
+        allocate(&self.pool, &self.stream, sizes)
+    }
+
+    /// As [`Stage::cycle`].
+    pub(crate) fn cycle(&self, stage: &Stage, sizes: &[u64]) {
+        stage.cycle(&self.pool, &self.stream, sizes);
+    }
+}
+
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     end: Instant,
@@ -86,16 +111,33 @@ impl Stage {
     }
 
     /// A device with a stream, and a pool's builder named after the scenario.
-    pub(crate) fn device(&self, bytes: u64) -> (HostDevice, HostStream, PoolBuilder<HostDevice>) {
+    pub(crate) fn device(&self, bytes: u64) -> (HostDevice, HostStream, Builder) {
         let device = HostDevice::builder().memory_limit(bytes).build();
         let stream = device.create_stream().expect("a stream");
         let builder = Pool::builder(&device).name(self.name);
         (device, stream, builder)
     }
 
+    /// A served pool named after the scenario, on a device of so many bytes.
+    pub(crate) fn served(&self, bytes: u64, set: impl FnOnce(Builder) -> Builder) -> Served {
+        self.served_at(FREE, bytes, set)
+    }
+
+    pub(crate) fn served_at(
+        &self,
+        address: SocketAddr,
+        bytes: u64,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Served {
+        let (device, stream, builder) = self.device(bytes);
+        let pool = set(builder).build().expect("a pool");
+        let process = self.serve_at(address).and(&pool);
+        Served { device, stream, pool, process }
+    }
+
     /// Serves a process at a free address.
     pub(crate) fn serve(&self) -> Process {
-        self.serve_at((Ipv4Addr::LOCALHOST, 0).into())
+        self.serve_at(FREE)
     }
 
     pub(crate) fn serve_at(&self, address: SocketAddr) -> Process {

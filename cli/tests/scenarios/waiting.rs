@@ -1,6 +1,6 @@
 //! Requests that wait for memory.
 
-use crate::stage::{KIB, MIB, Scene, Stage, allocate};
+use crate::stage::{KIB, MIB, Scene, Served, Stage, allocate};
 use std::thread;
 use std::time::Duration;
 use vrampool::SizeClasses;
@@ -23,10 +23,12 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene::new("i_driver_hangs", &[], driver_hangs),
 ];
 
+fn exact(stage: &Stage, limit: u64) -> Served {
+    stage.served(256 * MIB, |builder| builder.size_classes(SizeClasses::EXACT).limit(limit))
+}
+
 fn served_by_waiting(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.size_classes(SizeClasses::EXACT).limit(8 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { stream, pool, process: _process, .. } = exact(stage, 8 * MIB);
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
@@ -42,9 +44,7 @@ fn served_by_waiting(stage: &Stage) {
 }
 
 fn mixed_sizes_wait(stage: &Stage) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.size_classes(SizeClasses::EXACT).limit(8 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { stream, pool, process: _process, .. } = exact(stage, 8 * MIB);
     thread::scope(|scope| {
         for seed in 0..8 {
             let (pool, stream) = (&pool, &stream);
@@ -80,9 +80,7 @@ fn waits(
     number: u64,
     then: impl FnOnce(&Pool<HostDevice>, &<HostDevice as Backend>::Stream) -> bool,
 ) {
-    let (_device, stream, builder) = stage.device(256 * MIB);
-    let pool = builder.size_classes(SizeClasses::EXACT).limit(16 * MIB).build().expect("a pool");
-    let _process = stage.serve().and(&pool);
+    let Served { stream, pool, process: _process, .. } = exact(stage, 16 * MIB);
     let _live = allocate(&pool, &stream, &[8 * MIB]);
     thread::scope(|scope| {
         for _ in 0..number {
