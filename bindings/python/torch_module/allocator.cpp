@@ -124,7 +124,7 @@ inline void *Allocator::serve(DeviceIndex device, size_t bytes, cudaStream_t str
 
 void *Allocator::serve_watched(DeviceIndex device, size_t bytes, cudaStream_t stream) {
     // Before any lock: it may take Python's.
-    const Context context = history_.gather(Torch::RecordContext::STATE);
+    const Context context = gather(Torch::RecordContext::STATE);
     void *address = nullptr;
     if (auto foreign = foreign_.are_any() ? foreign_.allocate(device, bytes, stream) : std::nullopt) {
         address = *foreign;
@@ -137,13 +137,13 @@ void *Allocator::serve_watched(DeviceIndex device, size_t bytes, cudaStream_t st
         }
     }
     count(device, bytes);
-    if (history_.is_watching()) {
+    if (is_watching()) {
         MempoolId_t pool = {0, 0};
         if (auto block = foreign_.around(address)) {
             pool = pool_of(*block);
         }
-        history_.look_at_segments(device);
-        history_.allocated(device, address, bytes, stream, pool, context);
+        look_at_segments(device);
+        record_allocation(device, address, bytes, stream, pool, context);
     }
     if (c10::memoryProfilingEnabled()) {
         report(device, address, static_cast<int64_t>(bytes));
@@ -185,10 +185,10 @@ void *Allocator::short_of_memory(DeviceIndex device, size_t bytes, cudaStream_t 
     library.memory_info(pool, &free, &total);
     c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), stats.live_bytes, stats.reserved_bytes,
                                      c10::Device(c10::DeviceType::CUDA, device));
-    if (history_.is_watching()) {
-        history_.add(TraceEntry::OOM, device, free, bytes, stream, {0, 0}, history_.gather(Torch::RecordContext::STATE));
+    if (is_watching()) {
+        record(TraceEntry::OOM, device, free, bytes, stream, {0, 0}, gather(Torch::RecordContext::STATE));
     }
-    history_.out_of_memory(device, bytes, total, free);
+    out_of_memory(device, bytes, total, free);
     const std::string limit = stats.limit_bytes == VRAMPOOL_UNLIMITED ? "" : size_text(stats.limit_bytes) + " allowed; ";
     const uint64_t others = total - std::min(total, free + stats.reserved_bytes);
     TORCH_CHECK_WITH(
@@ -226,10 +226,10 @@ bool Allocator::free_watched(void *address) {
         }
     }
     const auto index = static_cast<DeviceIndex>(device);
-    if (history_.is_watching()) {
+    if (is_watching()) {
         // Before the free, after which another thread may have the address.
-        history_.freed(index, address, block.requested, static_cast<cudaStream_t>(block.stream),
-                       foreign ? pool_of(*foreign) : MempoolId_t{0, 0}, history_.gather(Torch::RecordContext::ALL));
+        record_free(index, address, block.requested, static_cast<cudaStream_t>(block.stream),
+                       foreign ? pool_of(*foreign) : MempoolId_t{0, 0}, gather(Torch::RecordContext::ALL));
     }
     void *place = address;
     if (!(foreign ? foreign_.free(address) : library.free_at(&place, nullptr) == VRAMPOOL_OK)) {
@@ -238,8 +238,8 @@ bool Allocator::free_watched(void *address) {
     if (!isEnabled()) {
         library.torch_reset();
     }
-    if (history_.is_watching()) {
-        history_.look_at_segments(index);
+    if (is_watching()) {
+        look_at_segments(index);
     }
     if (c10::memoryProfilingEnabled()) {
         report(index, address, -static_cast<int64_t>(block.requested));
@@ -329,79 +329,6 @@ cudaError_t Allocator::memcpyAsync(void *to, int to_device, const void *from, in
     }
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
 }
-
-bool Allocator::isHistoryEnabled() {
-    return history_.is_recording();
-}
-
-void Allocator::recordHistory(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when
-#if TORCH_MINOR >= 8
-                              , bool clears
-#endif
-#if TORCH_MINOR >= 11
-                              , const std::vector<std::string> &skipped
-#endif
-) {
-#if TORCH_MINOR < 8
-    const bool clears = false;
-#endif
-#if TORCH_MINOR < 11
-    const std::vector<std::string> skipped;
-#endif
-    history_.record(enabled, recorder, most, when, clears, skipped);
-}
-
-void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &texts) {
-    history_.annotate(texts);
-}
-
-void Allocator::attachOutOfMemoryObserver(Torch::OutOfMemoryObserver observer) {
-    history_.attach(std::move(observer));
-}
-
-void Allocator::attachAllocatorTraceTracker(Torch::AllocatorTraceTracker tracker) {
-    history_.attach(std::move(tracker));
-}
-
-#if TORCH_MINOR >= 8
-void Allocator::pushCompileContext(std::string &text) {
-    History::push_compile_context(text);
-}
-
-void Allocator::popCompileContext() {
-    History::pop_compile_context();
-}
-#endif
-
-#if TORCH_MINOR >= 10
-void Allocator::setUserMetadata(const std::string &text) {
-    history_.set_metadata(text);
-}
-
-std::string Allocator::getUserMetadata() {
-    return history_.metadata();
-}
-#endif
-
-#if TORCH_MINOR >= 12
-Context Allocator::getContextForPointer(const void *address) {
-    return history_.context_of(address);
-}
-
-void Allocator::attachOomRejectionObserver(Torch::OomRejectionObserver) {
-    // Requests are rejected by a policy of PyTorch's allocator, which this one does not have.
-}
-#endif
-
-#if TORCH_MINOR >= 14
-bool Allocator::supportsUserMetadata() {
-    return true;
-}
-
-void Allocator::annotateMemory(const void *address, const std::string &text) {
-    history_.annotate_block(current_device(), address, text);
-}
-#endif
 
 std::string Allocator::name() {
     // Programs ask for this name where they need the whole interface.

@@ -11,7 +11,7 @@ struct CheckpointState : Torch::AllocatorState {
     Spans live;
 };
 
-class Allocator final : public Torch::CUDAAllocator {
+class Allocator final : public History {
   public:
     c10::DataPtr allocate(size_t bytes) override;
     c10::DeleterFnPtr raw_deleter() const override;
@@ -38,10 +38,6 @@ class Allocator final : public Torch::CUDAAllocator {
     bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id, const std::unordered_set<void *> &expected) override;
     Torch::ShareableHandle shareIpcHandle(void *address) override;
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
-    bool isHistoryEnabled() override;
-    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &texts) override;
-    void attachOutOfMemoryObserver(Torch::OutOfMemoryObserver observer) override;
-    void attachAllocatorTraceTracker(Torch::AllocatorTraceTracker tracker) override;
     void enablePeerAccess(DeviceIndex device, DeviceIndex accessed) override;
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream,
                             bool p2p_enabled) override;
@@ -55,8 +51,6 @@ class Allocator final : public Torch::CUDAAllocator {
                      , bool is_used
 #endif
                      ) override;
-    void pushCompileContext(std::string &text) override;
-    void popCompileContext() override;
     void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
 #if TORCH_MINOR >= 11
                             std::shared_ptr<Torch::CUDAAllocator> below
@@ -68,14 +62,6 @@ class Allocator final : public Torch::CUDAAllocator {
     void emptyCache() override;
     void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId_t id) override;
 #endif
-    void recordHistory(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when
-#if TORCH_MINOR >= 8
-                       , bool clears
-#endif
-#if TORCH_MINOR >= 11
-                       , const std::vector<std::string> &skipped
-#endif
-                       ) override;
     Torch::SnapshotInfo snapshot(
 #if TORCH_MINOR >= 8
         MempoolId_t id
@@ -87,16 +73,6 @@ class Allocator final : public Torch::CUDAAllocator {
 #if TORCH_MINOR >= 10
     std::vector<Torch::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
     void setNoSplit(DeviceIndex device, MempoolId_t id) override;
-    void setUserMetadata(const std::string &text) override;
-    std::string getUserMetadata() override;
-#endif
-#if TORCH_MINOR >= 12
-    Context getContextForPointer(const void *address) override;
-    void attachOomRejectionObserver(Torch::OomRejectionObserver observer) override;
-#endif
-#if TORCH_MINOR >= 14
-    bool supportsUserMetadata() override;
-    void annotateMemory(const void *address, const std::string &text) override;
 #endif
 
     // Frees a block. Returns false for an address where none begins.
@@ -112,8 +88,7 @@ class Allocator final : public Torch::CUDAAllocator {
     Spans all_spans(DeviceIndex device) const;
     Torch::SnapshotInfo snapshot_of(MempoolId_t id, bool includes_traces);
 
-    History history_;
-    ForeignPools foreign_{history_};
+    ForeignPools foreign_{*this};
     std::atomic<int> devices_{0};
     std::mutex lock_;
     // The pools that requests are routed to.

@@ -22,13 +22,13 @@ size_t rounded(size_t bytes) {
     return size;
 }
 
-// A block, which is a segment of its own.
-vrampool_torch_span span_of(const void *address, size_t bytes, size_t requested, cudaStream_t stream, MempoolId_t pool, bool is_live) {
-    auto begins = reinterpret_cast<uint64_t>(address);
-    return {begins, bytes, begins, bytes, requested, reinterpret_cast<uint64_t>(stream), {pool.first, pool.second}, is_live, 0};
-}
-
 } // namespace
+
+vrampool_torch_span ForeignPools::span_of(const void *address, const Block &block) {
+    const auto begins = reinterpret_cast<uint64_t>(address);
+    const auto stream = reinterpret_cast<uint64_t>(block.stream);
+    return {begins, block.bytes, begins, block.bytes, block.requested, stream, id_of(block.pool->id), block.is_live, 0};
+}
 
 std::shared_ptr<ForeignPools::Pool> ForeignPools::find(DeviceIndex device, MempoolId_t id) const {
     for (const auto &pool : pools_) {
@@ -102,25 +102,20 @@ int ForeignPools::uses(DeviceIndex device, MempoolId_t id) const {
 }
 
 void ForeignPools::empty() {
-    std::vector<std::pair<std::shared_ptr<Pool>, std::pair<void *, size_t>>> freed;
+    std::vector<std::pair<void *, Block>> freed;
     {
         std::lock_guard<std::mutex> locked(lock_);
-        for (const auto &pool : pools_) {
-            if (pool->uses > 0) {
-                continue;
+        for (auto at = blocks_.begin(); at != blocks_.end();) {
+            if (at->second.is_live || at->second.pool->uses > 0) {
+                ++at;
+            } else {
+                freed.push_back(*at);
+                at = blocks_.erase(at);
             }
-            for (const auto &[key, address] : pool->idle) {
-                freed.push_back({pool, {address, key.second}});
-            }
-            for (const auto &block : pool->aside) {
-                freed.push_back({pool, block});
-            }
-            pool->idle.clear();
-            pool->aside.clear();
         }
         auto is_over = [&](const std::shared_ptr<Pool> &pool) {
             auto of_pool = [&](const auto &block) { return block.second.pool == pool; };
-            return pool->uses == 0 && std::none_of(live_.begin(), live_.end(), of_pool);
+            return pool->uses == 0 && std::none_of(blocks_.begin(), blocks_.end(), of_pool);
         };
         auto over = std::remove_if(pools_.begin(), pools_.end(), is_over);
         pools_.erase(over, pools_.end());
@@ -129,10 +124,10 @@ void ForeignPools::empty() {
     if (!freed.empty()) {
         C10_CUDA_CHECK(cudaDeviceSynchronize());
     }
-    for (const auto &[pool, block] : freed) {
-        history_.add(TraceEntry::SEGMENT_FREE, pool->device, reinterpret_cast<size_t>(block.first), block.second, nullptr, pool->id,
-                     nullptr);
-        pool->below->raw_delete(block.first);
+    for (const auto &[address, block] : freed) {
+        const auto &pool = *block.pool;
+        history_.record(TraceEntry::SEGMENT_FREE, pool.device, reinterpret_cast<size_t>(address), block.bytes, nullptr, pool.id, nullptr);
+        pool.below->raw_delete(address);
     }
 }
 
@@ -149,24 +144,23 @@ std::optional<void *> ForeignPools::allocate(DeviceIndex device, size_t bytes, c
         if (pool->device != device || (route->filter && !route->filter(stream))) {
             continue;
         }
-        void *address = nullptr;
         {
             std::lock_guard<std::mutex> locked(lock_);
-            auto idle = pool->idle.find({stream, size});
-            if (idle != pool->idle.end()) {
-                address = idle->second;
-                pool->idle.erase(idle);
+            for (auto &[address, block] : blocks_) {
+                if (block.pool == pool && block.stream == stream && block.bytes == size && !block.is_live && !block.is_shared) {
+                    block.is_live = true;
+                    block.requested = bytes;
+                    return address;
+                }
             }
         }
+        void *address = pool->below->raw_alloc(size);
         if (address == nullptr) {
-            address = pool->below->raw_alloc(size);
-            if (address == nullptr) {
-                return nullptr;
-            }
-            history_.add(TraceEntry::SEGMENT_ALLOC, device, reinterpret_cast<size_t>(address), size, stream, pool->id, nullptr);
+            return nullptr;
         }
+        history_.record(TraceEntry::SEGMENT_ALLOC, device, reinterpret_cast<size_t>(address), size, stream, pool->id, nullptr);
         std::lock_guard<std::mutex> locked(lock_);
-        live_[address] = {pool, size, bytes, stream, false};
+        blocks_[address] = {pool, size, bytes, stream, true, false};
         return address;
     }
     return std::nullopt;
@@ -176,18 +170,13 @@ bool ForeignPools::free(void *address) {
     bool is_over = false;
     {
         std::lock_guard<std::mutex> locked(lock_);
-        auto found = live_.find(address);
-        if (found == live_.end()) {
+        auto found = blocks_.find(address);
+        if (found == blocks_.end() || !found->second.is_live) {
             return false;
         }
-        Block block = found->second;
-        live_.erase(found);
-        if (block.is_shared) {
-            block.pool->aside.push_back({address, block.bytes});
-        } else {
-            block.pool->idle.insert({{block.stream, block.bytes}, address});
-        }
-        is_over = block.pool->uses == 0;
+        found->second.is_live = false;
+        found->second.requested = 0;
+        is_over = found->second.pool->uses == 0;
     }
     if (is_over) {
         empty();
@@ -197,8 +186,8 @@ bool ForeignPools::free(void *address) {
 
 bool ForeignPools::record_stream(void *address, cudaStream_t stream) {
     std::lock_guard<std::mutex> locked(lock_);
-    auto found = live_.find(address);
-    if (found == live_.end()) {
+    auto found = blocks_.find(address);
+    if (found == blocks_.end() || !found->second.is_live) {
         return false;
     }
     found->second.is_shared = found->second.is_shared || found->second.stream != stream;
@@ -207,33 +196,22 @@ bool ForeignPools::record_stream(void *address, cudaStream_t stream) {
 
 std::optional<vrampool_torch_span> ForeignPools::around(const void *address) const {
     std::lock_guard<std::mutex> locked(lock_);
-    auto after = live_.upper_bound(const_cast<void *>(address));
-    if (after == live_.begin()) {
+    auto after = blocks_.upper_bound(const_cast<void *>(address));
+    if (after == blocks_.begin()) {
         return std::nullopt;
     }
     const auto &[start, block] = *std::prev(after);
-    if (reinterpret_cast<uint64_t>(address) - reinterpret_cast<uint64_t>(start) >= block.bytes) {
+    if (!block.is_live || reinterpret_cast<uint64_t>(address) - reinterpret_cast<uint64_t>(start) >= block.bytes) {
         return std::nullopt;
     }
-    return span_of(start, block.bytes, block.requested, block.stream, block.pool->id, true);
+    return span_of(start, block);
 }
 
 void ForeignPools::add_spans(DeviceIndex device, Spans &spans) const {
     std::lock_guard<std::mutex> locked(lock_);
-    for (const auto &[address, block] : live_) {
+    for (const auto &[address, block] : blocks_) {
         if (block.pool->device == device) {
-            spans.push_back(span_of(address, block.bytes, block.requested, block.stream, block.pool->id, true));
-        }
-    }
-    for (const auto &pool : pools_) {
-        if (pool->device != device) {
-            continue;
-        }
-        for (const auto &[key, address] : pool->idle) {
-            spans.push_back(span_of(address, key.second, 0, key.first, pool->id, false));
-        }
-        for (const auto &[address, bytes] : pool->aside) {
-            spans.push_back(span_of(address, bytes, 0, nullptr, pool->id, false));
+            spans.push_back(span_of(address, block));
         }
     }
 }

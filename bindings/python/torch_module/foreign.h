@@ -42,15 +42,13 @@ class ForeignPools {
         Torch::CUDAAllocator *below;
         std::shared_ptr<Torch::CUDAAllocator> keeps;
         int uses = 0;
-        std::multimap<std::pair<cudaStream_t, size_t>, void *> idle;
-        // Idle, and other streams used them: for no request.
-        std::vector<std::pair<void *, size_t>> aside;
     };
+    // Live, or idle for a request of its stream and size. One that other streams used serves no other request.
     struct Block {
         std::shared_ptr<Pool> pool;
         size_t bytes, requested;
         cudaStream_t stream;
-        bool is_shared;
+        bool is_live, is_shared;
     };
     struct Route {
         std::shared_ptr<Pool> pool;
@@ -58,12 +56,14 @@ class ForeignPools {
     };
 
     std::shared_ptr<Pool> find(DeviceIndex device, MempoolId_t id) const;
+    // A block, which is a segment of its own.
+    static vrampool_torch_span span_of(const void *address, const Block &block);
 
     History &history_;
     mutable std::mutex lock_;
     std::vector<std::shared_ptr<Pool>> pools_;
     std::vector<Route> routes_;
-    std::map<void *, Block> live_;
+    std::map<void *, Block> blocks_;
 };
 
 } // namespace vrampool

@@ -25,8 +25,7 @@ TraceEntry entry_of(TraceEntry::Action action, DeviceIndex device, size_t addres
 #endif
 }
 
-} // namespace
-
+// The name by which entries of an action are left out.
 const char *name_of(TraceEntry::Action action) {
     switch (action) {
     case TraceEntry::ALLOC: return "alloc";
@@ -42,19 +41,32 @@ const char *name_of(TraceEntry::Action action) {
     }
 }
 
+} // namespace
+
 void History::update() {
     watch(HISTORY, recording_.load() || !trackers_.empty());
 }
 
-void History::record(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when, bool clears,
-                     const std::vector<std::string> &skipped) {
+void History::recordHistory(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when
+#if TORCH_MINOR >= 8
+                            , bool clears
+#endif
+#if TORCH_MINOR >= 11
+                            , const std::vector<std::string> &skipped
+#endif
+) {
+#if TORCH_MINOR < 8
+    const bool clears = false;
+#endif
     TORCH_CHECK(when == Torch::RecordContext::NEVER || recorder, "a recorder of contexts is needed for this kind of history");
     std::lock_guard<std::mutex> locked(lock_);
     recording_ = enabled;
     recorder_ = enabled ? recorder : nullptr;
     when_ = enabled ? when : Torch::RecordContext::NEVER;
     most_ = std::max<size_t>(1, most);
+#if TORCH_MINOR >= 11
     skipped_ = skipped;
+#endif
     if (!enabled || clears) {
         traces_.clear();
         annotations_.clear();
@@ -65,24 +77,22 @@ void History::record(bool enabled, Torch::CreateContextFn recorder, size_t most,
     update();
 }
 
-void History::attach(Torch::AllocatorTraceTracker tracker) {
+void History::attachAllocatorTraceTracker(Torch::AllocatorTraceTracker tracker) {
     std::lock_guard<std::mutex> locked(lock_);
     trackers_.push_back(std::move(tracker));
     update();
 }
 
-void History::attach(Torch::OutOfMemoryObserver observer) {
+void History::attachOutOfMemoryObserver(Torch::OutOfMemoryObserver observer) {
     std::lock_guard<std::mutex> locked(lock_);
     observers_.push_back(std::move(observer));
 }
 
-void History::annotate(const std::vector<std::pair<std::string, std::string>> &texts) {
-    if (!is_recording()) {
+void History::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &texts) {
+    if (!isHistoryEnabled()) {
         return;
     }
-    DeviceIndex device = 0;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-    AnnotationEntry entry(device, c10::getApproximateTime());
+    AnnotationEntry entry(c10::cuda::current_device(), c10::getApproximateTime());
     for (const auto &[name, text] : texts) {
         entry.recordUserMetadata(name, text);
     }
@@ -98,7 +108,7 @@ Context History::gather(Torch::RecordContext level) const {
     return recorder != nullptr && when_.load() >= level ? recorder() : nullptr;
 }
 
-void History::locked_add(TraceEntry entry) {
+void History::locked_record(TraceEntry entry) {
     // Segments have numbers in the order in which they came, by which NCCL registers them on each rank.
     const std::pair<DeviceIndex, size_t> place{entry.device_, static_cast<size_t>(entry.addr_)};
     if (entry.action_ == TraceEntry::SEGMENT_ALLOC || entry.action_ == TraceEntry::SEGMENT_MAP) {
@@ -109,7 +119,7 @@ void History::locked_add(TraceEntry entry) {
     for (const auto &tracker : trackers_) {
         tracker(entry);
     }
-    if (!is_recording() || std::find(skipped_.begin(), skipped_.end(), name_of(entry.action_)) != skipped_.end()) {
+    if (!isHistoryEnabled() || std::find(skipped_.begin(), skipped_.end(), name_of(entry.action_)) != skipped_.end()) {
         return;
     }
     auto &traces = traces_[entry.device_];
@@ -119,35 +129,36 @@ void History::locked_add(TraceEntry entry) {
     }
 }
 
-void History::add(TraceEntry::Action action, DeviceIndex device, size_t address, size_t bytes, cudaStream_t stream, MempoolId_t pool,
+void History::record(TraceEntry::Action action, DeviceIndex device, size_t address, size_t bytes, cudaStream_t stream, MempoolId_t pool,
                   const Context &context) {
     std::lock_guard<std::mutex> locked(lock_);
-    locked_add(entry_of(action, device, address, bytes, stream, pool, context, metadata_));
+    locked_record(entry_of(action, device, address, bytes, stream, pool, context, metadata_));
 }
 
-void History::allocated(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool,
+void History::record_allocation(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool,
                         const Context &context) {
     const bool keeps = when_.load() >= Torch::RecordContext::ALLOC;
     std::lock_guard<std::mutex> locked(lock_);
     if (context != nullptr) {
         contexts_[address] = context;
     }
-    locked_add(entry_of(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(address), bytes, stream, pool,
+    locked_record(entry_of(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(address), bytes, stream, pool,
                         keeps ? context : nullptr, metadata_));
 }
 
-void History::freed(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool, const Context &context) {
+void History::record_free(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool, const Context &context) {
     std::lock_guard<std::mutex> locked(lock_);
     contexts_.erase(address);
     for (auto action : {TraceEntry::FREE_REQUESTED, TraceEntry::FREE_COMPLETED}) {
-        locked_add(entry_of(action, device, reinterpret_cast<size_t>(address), bytes, stream, pool, context, metadata_));
+        locked_record(entry_of(action, device, reinterpret_cast<size_t>(address), bytes, stream, pool, context, metadata_));
     }
 }
 
 #if TORCH_MINOR >= 14
-void History::annotate_block(DeviceIndex device, const void *address, const std::string &text) {
+void History::annotateMemory(const void *address, const std::string &text) {
+    const auto device = c10::cuda::current_device();
     std::lock_guard<std::mutex> locked(lock_);
-    locked_add(entry_of(TraceEntry::ANNOTATE, device, reinterpret_cast<size_t>(address), 0, nullptr, {0, 0}, nullptr, text));
+    locked_record(entry_of(TraceEntry::ANNOTATE, device, reinterpret_cast<size_t>(address), 0, nullptr, {0, 0}, nullptr, text));
 }
 #endif
 
@@ -176,7 +187,7 @@ void History::look_at_segments(DeviceIndex device) {
             }
             auto action = segment.is_virtual ? (is_new ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP)
                                              : (is_new ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE);
-            locked_add(entry_of(action, device, address, segment.bytes, nullptr, {0, 0}, nullptr, metadata_));
+            locked_record(entry_of(action, device, address, segment.bytes, nullptr, {0, 0}, nullptr, metadata_));
         }
     };
     note_absent(known, now, false);
@@ -218,24 +229,28 @@ std::vector<AnnotationEntry> History::annotations() const {
     return {annotations_.begin(), annotations_.end()};
 }
 
-std::string History::metadata() const {
-    std::lock_guard<std::mutex> locked(lock_);
-    return metadata_;
-}
-
-void History::set_metadata(const std::string &text) {
+#if TORCH_MINOR >= 10
+void History::setUserMetadata(const std::string &text) {
     std::lock_guard<std::mutex> locked(lock_);
     metadata_ = text;
 }
 
-void History::push_compile_context(const std::string &text) {
+std::string History::getUserMetadata() {
+    std::lock_guard<std::mutex> locked(lock_);
+    return metadata_;
+}
+#endif
+
+#if TORCH_MINOR >= 8
+void History::pushCompileContext(std::string &text) {
     compile_contexts.push_back(text);
 }
 
-void History::pop_compile_context() {
+void History::popCompileContext() {
     if (!compile_contexts.empty()) {
         compile_contexts.pop_back();
     }
 }
+#endif
 
 } // namespace vrampool

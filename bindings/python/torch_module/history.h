@@ -13,29 +13,49 @@ namespace vrampool {
 
 using Context = std::shared_ptr<c10::GatheredContext>;
 
-// All devices' history. Its lock is held for moments, never while a recorder of contexts or an observer runs.
-class History {
+// All devices' history, and PyTorch's functions of it. Its lock is held for moments, never while a recorder of contexts or an observer runs.
+class History : public Torch::CUDAAllocator {
   public:
+    bool isHistoryEnabled() override { return recording_.load(std::memory_order_relaxed); }
+    void recordHistory(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when
+#if TORCH_MINOR >= 8
+                       , bool clears
+#endif
+#if TORCH_MINOR >= 11
+                       , const std::vector<std::string> &skipped
+#endif
+                       ) override;
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &texts) override;
+    void attachOutOfMemoryObserver(Torch::OutOfMemoryObserver observer) override;
+    void attachAllocatorTraceTracker(Torch::AllocatorTraceTracker tracker) override;
+#if TORCH_MINOR >= 8
+    void pushCompileContext(std::string &text) override;
+    void popCompileContext() override;
+#endif
+#if TORCH_MINOR >= 10
+    void setUserMetadata(const std::string &text) override;
+    std::string getUserMetadata() override;
+#endif
+#if TORCH_MINOR >= 12
+    Context getContextForPointer(const void *address) override { return context_of(address); }
+    // Never called: requests are rejected by a policy of PyTorch's allocator, which this one does not have.
+    void attachOomRejectionObserver(Torch::OomRejectionObserver) override {}
+#endif
+#if TORCH_MINOR >= 14
+    bool supportsUserMetadata() override { return true; }
+    void annotateMemory(const void *address, const std::string &text) override;
+#endif
+
     // Whether requests are recorded or tracked.
     bool is_watching() const { return is_watched(HISTORY); }
-    bool is_recording() const { return recording_.load(std::memory_order_relaxed); }
-
-    void record(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when, bool clears,
-                const std::vector<std::string> &skipped);
-    void attach(Torch::AllocatorTraceTracker tracker);
-    void attach(Torch::OutOfMemoryObserver observer);
-    void annotate(const std::vector<std::pair<std::string, std::string>> &texts);
 
     // The stack of the caller, where it is recorded for such an event.
     Context gather(Torch::RecordContext level) const;
 
-    void allocated(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool, const Context &context);
-    void freed(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool, const Context &context);
-    void add(TraceEntry::Action action, DeviceIndex device, size_t address, size_t bytes, cudaStream_t stream, MempoolId_t pool,
-             const Context &context);
-#if TORCH_MINOR >= 14
-    void annotate_block(DeviceIndex device, const void *address, const std::string &text);
-#endif
+    void record_allocation(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool, const Context &context);
+    void record_free(DeviceIndex device, void *address, size_t bytes, cudaStream_t stream, MempoolId_t pool, const Context &context);
+    void record(TraceEntry::Action action, DeviceIndex device, size_t address, size_t bytes, cudaStream_t stream, MempoolId_t pool,
+                const Context &context);
     // Records what segments came and went since the last call.
     void look_at_segments(DeviceIndex device);
     // Calls the observers, without the lock.
@@ -46,11 +66,6 @@ class History {
     std::vector<TraceEntry> traces_of(DeviceIndex device) const;
     std::vector<AnnotationEntry> annotations() const;
 
-    std::string metadata() const;
-    void set_metadata(const std::string &text);
-    static void push_compile_context(const std::string &text);
-    static void pop_compile_context();
-
   private:
     struct Segment {
         size_t bytes;
@@ -58,7 +73,7 @@ class History {
     };
     using Segments = std::map<size_t, Segment>;
 
-    void locked_add(TraceEntry entry);
+    void locked_record(TraceEntry entry);
     void update();
 
     mutable std::mutex lock_;
@@ -78,8 +93,5 @@ class History {
     int registrations_ = 0;
     std::string metadata_;
 };
-
-// Whether an entry of this action is wanted by name.
-const char *name_of(TraceEntry::Action action);
 
 } // namespace vrampool

@@ -74,8 +74,8 @@ void Allocator::emptyCache(
 ) {
     foreign_.empty();
     checked("empty_cache", [] { library.torch_reset(); });
-    for (int device = 0; history_.is_watching() && device < devices_; ++device) {
-        history_.look_at_segments(static_cast<DeviceIndex>(device));
+    for (int device = 0; is_watching() && device < devices_; ++device) {
+        look_at_segments(static_cast<DeviceIndex>(device));
     }
 }
 

@@ -225,7 +225,7 @@ Torch::SnapshotInfo Allocator::snapshot_of(MempoolId_t id, bool includes_traces)
     for (int number = 0; number < devices_; ++number) {
         const auto device = static_cast<DeviceIndex>(number);
         uint64_t segment_of = 0, end = 0, active = 0;
-        history_.look_at_segments(device);
+        look_at_segments(device);
         for (const auto &span : all_spans(device)) {
             active += span.is_live ? span.bytes : 0;
             if (id != MempoolId_t{0, 0} && pool_of(span) != id) {
@@ -241,7 +241,7 @@ Torch::SnapshotInfo Allocator::snapshot_of(MempoolId_t id, bool includes_traces)
                 segments.back().owner_private_pool_id = pool_of(span);
                 segments.back().is_expandable = span.is_virtual != 0;
 #if TORCH_MINOR >= 11
-                segments.back().registration_counter = history_.registration_of(device, span.segment);
+                segments.back().registration_counter = registration_of(device, span.segment);
 #endif
                 segment_of = span.segment;
             }
@@ -261,14 +261,14 @@ Torch::SnapshotInfo Allocator::snapshot_of(MempoolId_t id, bool includes_traces)
             segment.stream = reinterpret_cast<cudaStream_t>(span.stream);
             block.requested_size = span.requested;
             block.allocated = block.active = true;
-            block.context_when_allocated = history_.context_of(reinterpret_cast<void *>(span.address));
+            block.context_when_allocated = context_of(reinterpret_cast<void *>(span.address));
         }
-        if (history_.is_recording()) {
-            history_.add(TraceEntry::SNAPSHOT, device, 0, active, nullptr, id, nullptr);
+        if (isHistoryEnabled()) {
+            record(TraceEntry::SNAPSHOT, device, 0, active, nullptr, id, nullptr);
         }
-        snapshot.device_traces.push_back(includes_traces ? history_.traces_of(device) : std::vector<TraceEntry>());
+        snapshot.device_traces.push_back(includes_traces ? traces_of(device) : std::vector<TraceEntry>());
     }
-    snapshot.external_annotations = history_.annotations();
+    snapshot.external_annotations = annotations();
     c10::ApproximateClockToUnixTimeConverter clock;
     auto nanoseconds = clock.makeConverter();
     auto convert = [&](auto &entry) { entry.time_.t_ = nanoseconds(entry.time_.approx_t_) / 1000; };
