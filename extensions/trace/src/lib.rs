@@ -74,8 +74,10 @@ mod report;
 mod touch;
 mod worker;
 
-pub use error::contradiction::{Contradiction, TraceWarning};
+pub use error::contradiction::Contradiction;
 pub use error::format::{Format, UnknownFormat};
+pub use error::place::Place;
+pub use error::warning::TraceWarning;
 pub use error::{TraceError, TraceFault};
 pub use file::event::{Op, TraceEvent};
 pub use file::export::{Export, Losses};

@@ -5,7 +5,7 @@ use super::program::Program;
 use super::report::Pass;
 use super::touch::Touch;
 use super::worker::{Halt, Hand, Lap, Worker};
-use crate::error::position::Position;
+use crate::error::place::Place;
 use crate::error::{TraceError, TraceFault};
 use std::io;
 use std::ops::ControlFlow;
@@ -212,12 +212,13 @@ impl Replay {
     }
 
     pub(crate) fn halted(&self, pass: u32, Halt { event, source }: Halt) -> TraceError {
-        let place = Position { event: u32::try_from(event).ok(), ..Position::default() };
-        place.error(&*self.trace, TraceFault::Pool { pass, source })
+        let place = Place { event: u32::try_from(event).ok(), pass: Some(pass), ..Place::default() };
+        place.error(&*self.trace, TraceFault::Pool(source))
     }
 
     fn untouched(&self, pass: u32, source: Error) -> TraceError {
-        self.failed(TraceFault::Touch { pass, source })
+        let place = Place { pass: Some(pass), ..Place::default() };
+        place.error(&*self.trace, TraceFault::Touch(source))
     }
 
     fn missing(&self, source: io::Error) -> TraceError {
@@ -225,6 +226,6 @@ impl Replay {
     }
 
     fn failed(&self, fault: TraceFault) -> TraceError {
-        Position::default().error(&*self.trace, fault)
+        Place::default().error(&*self.trace, fault)
     }
 }

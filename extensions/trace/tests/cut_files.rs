@@ -105,7 +105,7 @@ fn a_file_without_an_end_is_cut_at_the_end_of_a_line_or_noticed() {
     assert!(matches!(trace.warnings(), [warning] if warning.contradiction == Contradiction::Uncounted));
     assert_eq!(Trace::parse(old.as_bytes()).expect("a trace").warnings(), trace.warnings());
     let error = Import::new().strict(true).parse(old.as_bytes()).expect_err("strict");
-    assert!(matches!(error.fault, TraceFault::Contradiction(Contradiction::Uncounted)), "{error}");
+    assert!(matches!(error.fault, TraceFault::Contradiction(Contradiction::Uncounted, _)), "{error}");
     assert!(self::trace().warnings().is_empty());
 }
 

@@ -114,7 +114,7 @@ fn a_file_has_the_number_of_allocations_that_its_recording_dropped() {
     assert_eq!(back.warnings(), trace.warnings());
     assert!(back.warnings()[0].to_string().contains("450 allocations"), "{:?}", back.warnings());
     let error = Import::new().strict(true).parse(&*file).expect_err("strict");
-    assert!(matches!(error.fault, TraceFault::Contradiction(Contradiction::Dropped { dropped: 450, .. })));
+    assert!(matches!(error.fault, TraceFault::Contradiction(Contradiction::Dropped, _)));
 }
 
 #[test]

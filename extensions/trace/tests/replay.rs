@@ -258,8 +258,8 @@ fn a_device_that_fails_is_a_typed_error() {
     let error = Replay::new(&trace).run(&pool).expect_err("the device fails");
     assert!(
         matches!(
-            (error.event, &error.fault),
-            (Some(1), TraceFault::Pool { pass: 0, source: Error::Backend(_), .. })
+            (error.place.event, error.place.pass, &error.fault),
+            (Some(1), Some(0), TraceFault::Pool(Error::Backend(_)))
         ),
         "{error}"
     );

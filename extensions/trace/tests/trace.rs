@@ -61,7 +61,7 @@ fn what_makes_no_sense_is_refused_by_line_field_and_remedy() {
     ];
     for (events, line, field, text) in table {
         let error = error_of(events);
-        assert_eq!((error.line, error.field), (Some(line), field), "{events:?}: {error}");
+        assert_eq!((error.place.line, error.place.field), (Some(line), field), "{events:?}: {error}");
         let shown = error.to_string();
         assert!(
             shown.starts_with(&format!("trace, line {line}")) && shown.contains(text),
@@ -75,7 +75,7 @@ fn what_makes_no_sense_is_refused_by_line_field_and_remedy() {
 fn the_first_line_is_the_header() {
     for text in ["\n", "a,0,1,0,0\n", "op,id,size,stream\n", "OP,ID,SIZE,STREAM,T_US\n", "\0\u{ff}\n"] {
         let error = Trace::parse(text.as_bytes()).expect_err(text);
-        assert!(matches!(error.fault, TraceFault::Header { .. }) && error.line == Some(1), "{error}");
+        assert_eq!(error.place.line, Some(1), "{error}");
         assert!(error.to_string().contains("the first line must be `op,id,size,stream,t_us,v2`"), "{error}");
     }
     let error = Trace::parse(io::empty()).expect_err("nothing");
@@ -112,7 +112,7 @@ fn endless_input_is_read_no_further_than_the_limits() {
     let error = Trace::parse(io::repeat(b'a')).expect_err("one endless line");
     assert!(matches!(error.fault, TraceFault::LineTooLong), "{error}");
     let error = Trace::parse(HEADER.as_bytes().chain(io::repeat(b'\0'))).expect_err("one endless line");
-    assert!(matches!(error.fault, TraceFault::LineTooLong) && error.line == Some(2), "{error}");
+    assert!(matches!(error.fault, TraceFault::LineTooLong) && error.place.line == Some(2), "{error}");
 
     let bomb = gzip(&vec![b'7'; 64 << 20]);
     assert!(bomb.len() < 1 << 20);
@@ -139,7 +139,7 @@ fn endless_input_is_read_no_further_than_the_limits() {
     let endless = HEADER.as_bytes().chain(endless);
     let error = Import::new().max_events(10_000).parse(endless).expect_err("endless");
     assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 10_000, .. }), "{error}");
-    assert_eq!(error.line, Some(10_002));
+    assert_eq!(error.place.line, Some(10_002));
     assert!(error.to_string().contains("raise `max_events`"), "{error}");
 }
 
@@ -152,7 +152,7 @@ fn as_many_streams_as_there_can_be_and_no_more() {
     assert_eq!(Trace::parse(text.as_bytes()).expect("not too many").events().len(), Trace::MAX_STREAMS);
     let error = error_of(&events(Trace::MAX_STREAMS + 1));
     assert!(
-        matches!(error.fault, TraceFault::TooManyStreams { .. }) && error.field == Some("stream"),
+        matches!(error.fault, TraceFault::TooManyStreams { .. }) && error.place.field == Some("stream"),
         "{error}"
     );
     assert!(error.to_string().contains("exceeds the maximum of 1024 streams"), "{error}");
@@ -161,7 +161,7 @@ fn as_many_streams_as_there_can_be_and_no_more() {
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let error = Trace::read("no/such/file.csv").expect_err("no such file");
-    assert!(matches!(error.fault, TraceFault::Open(_)) && error.line.is_none(), "{error}");
+    assert!(matches!(error.fault, TraceFault::Open(_)) && error.place.line.is_none(), "{error}");
     assert!(error.to_string().starts_with("no/such/file.csv: the file cannot be opened"), "{error}");
     let error = Trace::read(env!("CARGO_MANIFEST_DIR")).expect_err("a directory");
     assert!(matches!(error.fault, TraceFault::Read(_) | TraceFault::Open(_)), "{error}");

@@ -1,26 +1,25 @@
-//! The error of this crate, and what its texts need: positions, limits, names of formats.
+//! The error of this crate, and what its texts need: places, limits, names of formats.
 
 pub(crate) mod bounds;
 pub(crate) mod contradiction;
 mod fault;
 pub(crate) mod format;
-pub(crate) mod position;
+pub(crate) mod place;
 pub(crate) mod shown;
+pub(crate) mod warning;
 
 pub use fault::TraceFault;
-use position::Position;
+use place::Place;
 use shown::shown;
 use std::fmt;
 use std::path::Path;
 
-/// An error of a trace, of fitted classes, of an output or of a replay: the position, the fault, and the action to
-/// take.
+/// An error of a trace, of fitted classes, of an output or of a replay: the place, the fault, and the action to take.
 ///
 /// ```
-/// use vrampool_trace::{TraceFault, Trace};
+/// use vrampool_trace::Trace;
 /// let error = Trace::parse("op,id,size,stream,t_us\na,0,-5,0,0\n".as_bytes()).unwrap_err();
-/// assert_eq!((error.line, error.field), (Some(2), Some("size")));
-/// assert!(matches!(error.fault, TraceFault::NotANumber { .. }));
+/// assert_eq!((error.place.line, error.place.field), (Some(2), Some("size")));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "trace, line 2, field `size`: `-5` is negative; write a whole number from 0 to 18446744073709551615"
@@ -31,16 +30,8 @@ use std::path::Path;
 pub struct TraceError {
     /// The file's path, or the name of what is not a file.
     pub name: Box<str>,
-    /// The line, from 1; `None` when the fault is not one of a line.
-    pub line: Option<u64>,
-    /// The byte of the decompressed file, from 0; `None` except for damaged pickles, which have no lines.
-    pub offset: Option<u64>,
-    /// The device of a snapshot that the event belongs to.
-    pub device: Option<u32>,
-    /// The event in that device's history, from 0; of a recording and of a replay, the event of the trace.
-    pub event: Option<u32>,
-    /// The field; `None` when the fault is not one of a field.
-    pub field: Option<&'static str>,
+    /// The place in it.
+    pub place: Place,
     /// The fault.
     pub fault: TraceFault,
 }
@@ -48,14 +39,8 @@ pub struct TraceError {
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&shown(&*self.name))?;
-        let &Self { line, offset, device, event, field, .. } = self;
-        let pass = match self.fault {
-            TraceFault::Pool { pass, .. } | TraceFault::Touch { pass, .. } => Some(pass),
-            _ => None,
-        };
-        let place = Position { line, offset, device, event, pass, field };
-        if place != Position::default() {
-            write!(f, ", {place}")?;
+        if self.place != Place::default() {
+            write!(f, ", {}", self.place)?;
         }
         write!(f, ": {}", self.fault)
     }
@@ -72,18 +57,17 @@ impl TraceError {
     /// Whether a replay ended because there was not enough memory, by the pool's limit or the device's.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(&self.fault, TraceFault::Pool { source, .. } | TraceFault::Touch { source, .. } if source.is_out_of_memory())
+        matches!(&self.fault, TraceFault::Pool(source) | TraceFault::Touch(source) if source.is_out_of_memory())
     }
 
     /// The error of a file as a whole.
     pub(crate) fn of(path: &Path, fault: TraceFault) -> Self {
-        Position::default().error(path.display().to_string(), fault)
+        Place::default().error(path.display().to_string(), fault)
     }
 }
 
-impl Position {
+impl Place {
     pub(crate) fn error(self, name: impl Into<Box<str>>, fault: TraceFault) -> TraceError {
-        let Self { line, offset, device, event, field, .. } = self;
-        TraceError { name: name.into(), line, offset, device, event, field, fault }
+        TraceError { name: name.into(), place: self, fault }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) type Wrong = (&'static str, TraceFault);
 /// Reads the pool and the site of a line that [defines an origin](ORIGIN).
 pub(crate) fn origin(line: &[u8]) -> Result<Origin, Wrong> {
     let text = std::str::from_utf8(line.get(ORIGIN.len()..).unwrap_or_default());
-    let text = text.map_err(|_| ("op", TraceFault::UnknownOp { found: shown(line) }))?;
+    let text = text.map_err(|_| ("op", unknown_op(line)))?;
     let (pool, site) = text.split_once(',').ok_or(("site", TraceFault::Missing))?;
     Ok(Origin::new(pool, site))
 }
@@ -27,7 +27,7 @@ pub(crate) fn event(line: &[u8], origins: u32) -> Result<TraceEvent, Wrong> {
     let op = match fields.next("op")? {
         b"a" => Op::Allocate,
         b"f" => Op::Free,
-        other => return Err(("op", TraceFault::UnknownOp { found: shown(other) })),
+        other => return Err(("op", unknown_op(other))),
     };
     let event = TraceEvent {
         op,
@@ -42,7 +42,12 @@ pub(crate) fn event(line: &[u8], origins: u32) -> Result<TraceEvent, Wrong> {
         (Some(_), Op::Allocate) if origins > 0 => {
             let number = fields.number("origin")?;
             let origin = u32::try_from(number).ok().filter(|origin| *origin <= origins);
-            let origin = origin.ok_or(("origin", TraceFault::UnknownOrigin { number }))?;
+            let unknown = || {
+                TraceFault::invalid(format!(
+                    "no line `o,POOL,SITE` above is number {number}; define the origin first, or omit the sixth field"
+                ))
+            };
+            let origin = origin.ok_or_else(|| ("origin", unknown()))?;
             if fields.rest.is_none() {
                 Ok(TraceEvent { origin, ..event })
             } else {
@@ -98,7 +103,15 @@ fn number(text: &[u8]) -> Result<u64, TraceFault> {
         },
         _ => "not a number",
     };
-    Err(TraceFault::NotANumber { found: shown(text).into(), what })
+    let (found, max) = (shown(text), u64::MAX);
+    Err(TraceFault::invalid(format!("`{found}` is {what}; write a whole number from 0 to {max}")))
+}
+
+fn unknown_op(found: &[u8]) -> TraceFault {
+    let found = shown(found);
+    TraceFault::invalid(format!(
+        "`{found}` is not an operation; write `a` for an allocation or `f` for a free"
+    ))
 }
 
 /// For a message: whatever is in a file does nothing to a terminal.

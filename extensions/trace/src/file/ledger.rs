@@ -4,7 +4,6 @@ use super::csv::Wrong;
 use super::event::{Op, TraceEvent};
 use crate::error::TraceFault;
 use crate::error::bounds::MAX_STREAMS;
-use crate::error::contradiction::Contradiction;
 // Not a faster hash: ids come from files, and this one's collisions cannot be made on purpose.
 use std::collections::{HashMap, HashSet};
 
@@ -26,38 +25,39 @@ enum State {
 }
 
 impl Ledger {
-    /// Enters the event of `line`. Returns its contradictions, or the fault for which it is invalid.
-    pub(crate) fn enter(
-        &mut self,
-        event: &TraceEvent,
-        line: u64,
-    ) -> Result<[Option<Contradiction>; 2], Wrong> {
+    /// Enters the event of `line`. Returns the microseconds by which its time is before that of the previous event, and
+    /// the size of its allocation; or the fault for which it is invalid.
+    pub(crate) fn enter(&mut self, event: &TraceEvent, line: u64) -> Result<(u64, u64), Wrong> {
         let stream = event.stream;
         if self.streams.len() == MAX_STREAMS && !self.streams.contains(&stream) {
             return Err(("stream", TraceFault::TooManyStreams { stream }));
         }
         self.streams.insert(stream);
-        let other_size = match event.op {
-            Op::Allocate => self.allocate(event.id, event.size, line).map(|()| None)?,
-            Op::Free => {
-                let allocated = self.free(event.id, line)?;
-                let (id, freed) = (event.id, event.size);
-                (allocated != freed).then_some(Contradiction::FreeOfOtherSize { id, allocated, freed })
-            }
+        let size = match event.op {
+            Op::Allocate => self.allocate(event.id, event.size, line).map(|()| event.size)?,
+            Op::Free => self.free(event.id, line)?,
         };
         let by_us = self.last_us.saturating_sub(event.t_us);
         self.last_us = event.t_us;
-        Ok([(by_us > 0).then_some(Contradiction::TimeGoesBack { by_us }), other_size])
+        Ok((by_us, size))
     }
 
     fn allocate(&mut self, id: u64, size: u64, line: u64) -> Result<(), Wrong> {
         match self.ids.get(&id) {
-            Some(&State::Live { since, .. }) => return Err(("id", TraceFault::StillLive { id, since })),
-            Some(&State::Freed { line }) => return Err(("id", TraceFault::UsedBefore { id, freed: line })),
+            Some(&State::Live { since, .. }) => {
+                return Err(invalid_id(format!(
+                    "{id} is live since line {since}; free it first, or give this allocation an id of its own"
+                )));
+            }
+            Some(&State::Freed { line }) => {
+                return Err(invalid_id(format!(
+                    "{id} named an allocation that was freed in line {line}; give each allocation an id of its own"
+                )));
+            }
             None => {}
         }
         let Some(live) = self.live_bytes.checked_add(size) else {
-            return Err(("size", TraceFault::TooMuchLive { live: self.live_bytes, size }));
+            return Err(("size", TraceFault::too_much_live(self.live_bytes, size)));
         };
         self.ids
             .try_reserve(1)
@@ -71,8 +71,12 @@ impl Ledger {
     /// Returns the size of the allocation.
     fn free(&mut self, id: u64, line: u64) -> Result<u64, Wrong> {
         match self.ids.get(&id).copied() {
-            None => Err(("id", TraceFault::NeverAllocated { id })),
-            Some(State::Freed { line }) => Err(("id", TraceFault::FreedTwice { id, freed: line })),
+            None => Err(invalid_id(format!(
+                "{id} was never allocated; record from the start of the program, or leave this free out"
+            ))),
+            Some(State::Freed { line }) => Err(invalid_id(format!(
+                "{id} was already freed in line {line}; an allocation is freed once, leave this one out"
+            ))),
             Some(State::Live { size, .. }) => {
                 self.ids.insert(id, State::Freed { line });
                 self.live_bytes -= size;
@@ -80,4 +84,8 @@ impl Ledger {
             }
         }
     }
+}
+
+fn invalid_id(text: String) -> Wrong {
+    ("id", TraceFault::invalid(text))
 }

@@ -9,10 +9,11 @@ use super::origin::Origin;
 use super::other_devices::OtherDevices;
 use crate::error::TraceFault;
 use crate::error::bounds::{HEADER, HEADERS, MAX_LINE_BYTES, MAX_ORIGINS, MAX_STREAMS, NEW_HEADER};
-use crate::error::contradiction::{Contradiction, Contradictions, TraceWarning};
+use crate::error::contradiction::Contradiction;
 use crate::error::format::without_gz;
-use crate::error::position::Position;
+use crate::error::place::Place;
 use crate::error::shown::shown;
+use crate::error::warning::{Contradictions, TraceWarning};
 use crate::fitted::Demand;
 use flate2::Crc;
 use std::collections::HashMap;
@@ -39,6 +40,7 @@ pub struct Trace {
     origins: Vec<Origin>,
     peak_requested: u64,
     warnings: Vec<TraceWarning>,
+    dropped: u64,
     pub(super) other_devices: OtherDevices,
 }
 
@@ -54,14 +56,14 @@ impl Trace {
         mut lines: Lines<'_>,
         max_events: u32,
         mut contradictions: Contradictions,
-        place: &mut Position,
+        place: &mut Place,
     ) -> Result<Self, TraceFault> {
         let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Crc::new());
         place.line = Some(1);
         let header = lines.next()?.ok_or(TraceFault::CutOff { after: "in its first line" })?;
         let is_counted = header == NEW_HEADER.as_bytes();
         if !is_counted && header != HEADER.as_bytes() {
-            return Err(TraceFault::Header { found: csv::shown(header).into(), headers: HEADERS });
+            return Err(TraceFault::header(&csv::shown(header), HEADERS));
         }
         let (mut is_ended, mut dropped, mut origins) = (false, 0, Vec::new());
         for number in 2.. {
@@ -74,10 +76,8 @@ impl Trace {
                 let [counted, expected, lost] = csv::end(text).map_err(|wrong| field(place, wrong))?;
                 let own @ (count, checksum) = (events.len() as u64, sum.sum().into());
                 if (counted, expected) != own {
-                    return Err(TraceFault::Altered {
-                        found: csv::shown(text).into(),
-                        expected: format!("end,{count},{checksum},{lost},{lost}").into(),
-                    });
+                    let expected = format!("end,{count},{checksum},{lost},{lost}");
+                    return Err(TraceFault::altered(&csv::shown(text), &expected, HEADER));
                 }
                 (is_ended, dropped) = (true, lost);
                 continue;
@@ -89,15 +89,22 @@ impl Trace {
             sum.update(b"\n");
             if text.starts_with(ORIGIN) {
                 if origins.len() == MAX_ORIGINS {
-                    return Err(TraceFault::TooManyOrigins);
+                    return Err(TraceFault::invalid(format!(
+                        "the trace has more than {MAX_ORIGINS} lines `o`; omit the sixth field of the rarest ones"
+                    )));
                 }
                 origins.push(csv::origin(text).map_err(|wrong| field(place, wrong))?);
                 continue;
             }
             let event = csv::event(text, origins.len() as u32).map_err(|wrong| field(place, wrong))?;
-            let found = ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
-            for contradiction in found.into_iter().flatten() {
-                contradictions.note(contradiction, place)?;
+            let (by_us, size) = ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
+            contradictions.note_time(by_us, place)?;
+            if size != event.size {
+                let (id, freed) = (event.id, event.size);
+                let text = format_args!(
+                    "the free of allocation {id} has {freed} bytes, but its allocation {size}; the size of the allocation counts"
+                );
+                contradictions.note(Contradiction::OtherSize, text, place)?;
             }
             events.try_reserve(1).map_err(|_| TraceFault::out_of_memory::<TraceEvent>(2 * events.len()))?;
             events.push(event);
@@ -106,9 +113,13 @@ impl Trace {
             return Err(TraceFault::CutOff { after: "without the last line `end`" });
         }
         place.line = None;
-        match is_counted {
-            true => contradictions.note_dropped(dropped, place)?,
-            false => contradictions.note(Contradiction::Uncounted, place)?,
+        contradictions.note_dropped(dropped, place)?;
+        if !is_counted {
+            let text = format_args!(
+                "the file has no last line with the number of events, as files that other programs write; truncation at the end of a \
+                 line is not detected. Write it again with `vrampool trace convert`"
+            );
+            contradictions.note(Contradiction::Uncounted, text, place)?;
         }
         Ok(Self::of(events, ledger.peak_bytes, origins, contradictions))
     }
@@ -120,8 +131,9 @@ impl Trace {
         origins: Vec<Origin>,
         contradictions: Contradictions,
     ) -> Self {
-        let (warnings, other_devices) = (contradictions.warnings, OtherDevices::default());
-        Self { name: UNNAMED.into(), events, origins, peak_requested, warnings, other_devices }
+        let Contradictions { warnings, dropped, .. } = contradictions;
+        let other_devices = OtherDevices::default();
+        Self { name: UNNAMED.into(), events, origins, peak_requested, warnings, dropped, other_devices }
     }
 
     /// Of events that did not come from a file, and the number of allocations that they lack; or which event is wrong,
@@ -133,7 +145,7 @@ impl Trace {
     ) -> Result<Self, (u32, Wrong)> {
         let mut contradictions = Contradictions::default();
         // Only a strict reader fails.
-        let _ = contradictions.note_dropped(dropped, &Position::default());
+        let _ = contradictions.note_dropped(dropped, &Place::default());
         let mut ledger = Ledger::default();
         for (event, number) in events.iter().zip(0u32..) {
             ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
@@ -166,11 +178,7 @@ impl Trace {
     /// ```
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        let dropped = |warning: &TraceWarning| match warning.contradiction {
-            Contradiction::Dropped { dropped } => Some(dropped),
-            _ => None,
-        };
-        self.warnings.iter().find_map(dropped).unwrap_or(0)
+        self.dropped
     }
 
     /// What its file has of devices other than the one that was [read](crate::Import::device).
@@ -253,7 +261,7 @@ impl<'a> FromIterator<&'a TraceEvent> for Demand {
 }
 
 /// Notes the field that is wrong.
-fn field(place: &mut Position, (field, fault): Wrong) -> TraceFault {
+fn field(place: &mut Place, (field, fault): Wrong) -> TraceFault {
     place.field = Some(field);
     fault
 }

@@ -4,7 +4,7 @@ use crate::error::bounds::{
     CLASS_HEADER as HEADER, CLASS_HEADERS, MAX_CLASS_FILE_BYTES as MAX_FILE_BYTES, MAX_CLASSES,
     UNCOUNTED_CLASS_HEADER as UNCOUNTED,
 };
-use crate::error::position::Position;
+use crate::error::place::Place;
 use crate::error::shown::shown as shown_path;
 use crate::error::{TraceError, TraceFault};
 use crate::output::Output;
@@ -66,9 +66,8 @@ fn read(reader: impl Read, path: &Path) -> Result<SizeTable, TraceError> {
         }
         Ok(classes)
     };
-    read().map_err(|(line, fault)| {
-        Position { line, ..Position::default() }.error(path.display().to_string(), fault)
-    })
+    read()
+        .map_err(|(line, fault)| Place { line, ..Place::default() }.error(path.display().to_string(), fault))
 }
 
 /// Writes the classes to a file, replacing the previous one.
@@ -99,7 +98,10 @@ fn checksum(sizes: &[u64]) -> u32 {
 /// Parses the classes, and returns whether a last line counts them.
 fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault)> {
     if text.len() > MAX_FILE_BYTES {
-        return Err((None, TraceFault::FileTooLong));
+        let text = format!(
+            "the file is longer than {MAX_FILE_BYTES} bytes; fitted classes are a header and one size per line"
+        );
+        return Err((None, TraceFault::invalid(text)));
     }
     let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
     let (_, first) = lines.next().ok_or((None, TraceFault::CutOff { after: "in its first line" }))?;
@@ -112,9 +114,7 @@ fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault
         {
             return Err((Some(1), TraceFault::CutOff { after: "in its first line" }));
         }
-        _ => {
-            return Err((Some(1), TraceFault::Header { found: shown(first).into(), headers: CLASS_HEADERS }));
-        }
+        _ => return Err((Some(1), TraceFault::header(&shown(first), CLASS_HEADERS))),
     };
     let (mut sizes, mut is_ended) = (Vec::new(), false);
     for (number, line) in lines {
@@ -130,17 +130,18 @@ fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault
         if is_counted && words.starts_with(END) {
             let expected = format!("end {} {:08x}", sizes.len(), checksum(&sizes));
             if words != expected.as_bytes() {
-                return Err(at(TraceFault::Altered {
-                    found: shown(words).into(),
-                    expected: expected.into(),
-                }));
+                return Err(at(TraceFault::altered(&shown(words), &expected, UNCOUNTED)));
             }
             is_ended = true;
             continue;
         }
         let size = size(words).map_err(at)?;
         match sizes.last() {
-            Some(&before) if size <= before => return Err(at(TraceFault::Order { size, before })),
+            Some(&before) if size <= before => {
+                return Err(at(TraceFault::invalid(format!(
+                    "{size} is not larger than {before} in the previous line; write each size once, smallest first"
+                ))));
+            }
             _ if sizes.len() == MAX_CLASSES => return Err(at(TraceFault::TooManyClasses)),
             _ => sizes.push(size),
         }
@@ -161,11 +162,12 @@ fn ended(line: &[u8]) -> Option<&[u8]> {
 fn size(text: &[u8]) -> Result<u64, TraceFault> {
     // `parse` takes a sign.
     let digits = str::from_utf8(text).ok().filter(|digits| !digits.starts_with('+'));
-    match digits.and_then(|digits| digits.parse().ok()) {
-        Some(0) => Err(TraceFault::Zero),
-        Some(size) => Ok(size),
-        None => Err(TraceFault::NotASize { found: shown(text) }),
-    }
+    let found = match digits.and_then(|digits| digits.parse().ok()) {
+        Some(0) => "a class of 0 bytes is invalid".into(),
+        Some(size) => return Ok(size),
+        None => format!("`{}` is not a size", shown(text)),
+    };
+    Err(TraceFault::invalid(format!("{found}; write a whole number of bytes from 1 to {}", u64::MAX)))
 }
 
 /// Shortens and escapes text for a message, so that it is safe on a terminal.
@@ -206,26 +208,29 @@ mod tests {
             (&many, MAX_CLASSES as u64 + 2, "more than 1024 sizes"),
         ] {
             let error = parse(format!("{UNCOUNTED}\n{body}\n").as_bytes()).expect_err(body);
-            assert_eq!(error.line, Some(line), "{error}");
+            assert_eq!(error.place.line, Some(line), "{error}");
             assert!(error.to_string().contains(words), "{error}");
         }
         for text in ["\n", "512\n", "vrampool fitted classes 3\n", " vrampool fitted classes 1\n"] {
             let error = parse(text.as_bytes()).expect_err(text);
-            assert!(matches!((error.line, error.fault), (Some(1), TraceFault::Header { .. })));
+            assert!(
+                error.place.line == Some(1) && error.to_string().contains("is not the header"),
+                "{error}"
+            );
         }
         let long = format!("{HEADER}\n{}", "#".repeat(MAX_FILE_BYTES));
         let long = parse(long.as_bytes()).expect_err("long");
-        assert!(matches!(long.fault, TraceFault::FileTooLong));
+        assert!(long.to_string().contains("longer than 65536 bytes"), "{long}");
         for (body, line) in [("512\nend 2 0\n", 3), ("512\nend 1 00000000\n", 3), ("end x\n", 2)] {
             let error = parse(format!("{HEADER}\n{body}").as_bytes()).expect_err(body);
             assert!(
-                matches!((error.line, &error.fault), (Some(at), TraceFault::Altered { .. }) if at == line),
+                error.place.line == Some(line) && error.to_string().contains("the file is altered"),
                 "{error}"
             );
         }
         let saved = text(&SizeTable::new([512]));
         let error = parse(format!("{saved}{saved}").as_bytes()).expect_err("twice");
-        assert!(matches!((error.line, &error.fault), (Some(4), TraceFault::Trailing)), "{error}");
+        assert!(matches!((error.place.line, &error.fault), (Some(4), TraceFault::Trailing)), "{error}");
         let line = parse("x".repeat(10_000).as_bytes()).expect_err("a long line");
         assert!(line.to_string().len() < 250, "{line}");
     }
@@ -246,7 +251,7 @@ mod tests {
         assert!(error.to_string().contains("some.classes, line 1: `\\xff\\xfe\\n` is not"), "{error}");
         if Path::new("/dev/zero").exists() {
             let error = load("/dev/zero").expect_err("no end");
-            assert!(matches!(error.fault, TraceFault::FileTooLong));
+            assert!(error.to_string().contains("longer than 65536 bytes"), "{error}");
         }
         let nowhere = folder.path().join("no/such/file");
         let error = load(&nowhere).expect_err("no file");

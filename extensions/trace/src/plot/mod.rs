@@ -10,7 +10,7 @@ mod segments;
 mod snapshot;
 mod svg;
 
-use super::error::position::Position;
+use super::error::place::Place;
 use super::error::{TraceError, TraceFault};
 use super::file::reader::Trace;
 use super::program::Step;
@@ -163,9 +163,9 @@ impl Plot {
             is_set && of.setting.name != "size_classes"
         });
         let twin = set.cloned().try_fold(builder, |builder, of| builder.set(of.setting.name, &of.text));
-        let twin = twin.and_then(PoolBuilder::build).map_err(|source| {
-            Position::default().error(trace.name(), TraceFault::Pool { pass: 0, source })
-        })?;
+        let twin = twin
+            .and_then(PoolBuilder::build)
+            .map_err(|source| Place::default().error(trace.name(), TraceFault::Pool(source)))?;
         let Self(mut drawing) = Self::replay(trace, &twin)?;
         drawing.settings += &format!("; a pool with the settings of `{}` on {}", pool.name(), of.name);
         Ok(Self(drawing))
@@ -189,7 +189,7 @@ impl Plot {
     /// # Errors
     /// [`TraceFault::Snapshot`].
     pub fn snapshot(json: impl Read) -> Result<Self, TraceError> {
-        snapshot::read(json).map(Self).map_err(|fault| Position::default().error("snapshot", fault))
+        snapshot::read(json).map(Self).map_err(|fault| Place::default().error("snapshot", fault))
     }
 
     /// Writes a picture: one file, which needs no network and no other file.

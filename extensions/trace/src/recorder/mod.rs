@@ -7,7 +7,7 @@ mod merge;
 mod writer;
 
 use crate::error::TraceError;
-use crate::error::position::Position;
+use crate::error::place::Place;
 use crate::file::reader::Trace;
 use clock::Clock;
 use logs::Logs;
@@ -108,7 +108,7 @@ impl Recorder {
         let trace = Trace::assemble(events, self.0.logs.origins.lock().list(), dropped)
             .map(|trace| trace.named(&name));
         trace.map_err(|(event, (field, fault))| {
-            Position { event: Some(event), field: Some(field), ..Position::default() }.error(name, fault)
+            Place { event: Some(event), field: Some(field), ..Place::default() }.error(name, fault)
         })
     }
 

@@ -61,7 +61,7 @@ fn compare(import: &Import, bytes: &[u8], naive: impl Fn(&[u8]) -> Option<Vec<Ro
         Err(error) => {
             let is_inside =
                 |at: Option<u64>| is_compressed || at.is_none_or(|at| at <= bytes.len().max(1) as u64);
-            return assert!(is_inside(error.offset) && is_inside(error.line), "{error}");
+            return assert!(is_inside(error.place.offset) && is_inside(error.place.line), "{error}");
         }
     };
     let mut plain = Vec::new();

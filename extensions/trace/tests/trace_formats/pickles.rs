@@ -22,12 +22,9 @@ fn nothing_in_a_pickle_is_run() {
     ];
     for (pickle, name) in table {
         let error = Import::new().format(Format::PyTorch).parse(pickle).expect_err(name);
+        assert!(error.to_string().contains(&format!("({name})")), "{name}: {error}");
         assert!(
-            matches!(error.fault, TraceFault::Opcode { name: found, .. } if found == name),
-            "{name}: {error}"
-        );
-        assert!(
-            error.offset.is_some() && error.to_string().contains("pickles are never executed"),
+            error.place.offset.is_some() && error.to_string().contains("pickles are never executed"),
             "{error}"
         );
     }
@@ -59,10 +56,13 @@ fn damaged_pickles_are_refused_where_they_are_damaged() {
     for pickle in damaged {
         let error = refused(pickle);
         assert!(matches!(error.fault, TraceFault::NotPickled), "{pickle:?}: {error}");
-        assert!(error.offset.is_some_and(|offset| offset < pickle.len() as u64), "{pickle:?}: {error}");
+        assert!(error.place.offset.is_some_and(|offset| offset < pickle.len() as u64), "{pickle:?}: {error}");
     }
-    let newer = Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]).map_err(|error| error.fault);
-    assert!(matches!(newer, Err(TraceFault::Protocol { protocol: 6, .. })), "{newer:?}");
+    let newer = Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]).expect_err("a newer protocol");
+    assert!(
+        newer.to_string().contains("the pickle has protocol 6; write it with protocol 0 to 5"),
+        "{newer}"
+    );
 }
 
 #[test]
@@ -98,7 +98,6 @@ fn what_is_no_snapshot_is_said_to_be_none() {
     let addr = "S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI1\nd";
     let twice = format!("(dS'segments'\n(lsS'device_traces'\n((({addr}({addr}lls.");
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
-    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9, .. }), "{error}");
-    assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
+    assert_eq!((error.place.device, error.place.event), (Some(0), Some(1)), "{error}");
     assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }

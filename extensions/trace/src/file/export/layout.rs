@@ -42,7 +42,11 @@ impl AddressLayout {
     /// Where the allocation is that the event of this number makes or frees.
     pub(super) fn place(&mut self, event: &TraceEvent, number: u64) -> Result<Placed, TraceFault> {
         let &TraceEvent { op, id, size, stream, .. } = event;
-        let too_large = || TraceFault::NoAddress { event: number, size, max: MAX };
+        let too_large = || {
+            TraceFault::invalid(format!(
+                "event {number}: no addresses are left for {size} bytes: more than {MAX} bytes are live; write the trace as csv"
+            ))
+        };
         match op {
             Op::Allocate => {
                 let block = self.arena.allocate(size.max(1), Zone::Dynamic).map_err(|_| too_large())?;

@@ -10,7 +10,7 @@ mod rmm;
 use super::import::Import;
 use super::reader::Trace;
 use crate::error::format::{Format, without_gz};
-use crate::error::position::Position;
+use crate::error::place::Place;
 use crate::error::{TraceError, TraceFault};
 use crate::output::Output;
 use flate2::Compression;
@@ -127,5 +127,5 @@ impl Export {
 
 /// The error of a trace that goes to a caller's writer.
 fn of(trace: &Trace, fault: TraceFault) -> TraceError {
-    Position::default().error(trace.name(), fault)
+    Place::default().error(trace.name(), fault)
 }

@@ -17,9 +17,9 @@ use super::csv;
 use super::lines::Lines;
 use super::reader::{Trace, UNNAMED, stem};
 use crate::error::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
-use crate::error::contradiction::Contradictions;
 use crate::error::format::Format;
-use crate::error::position::Position;
+use crate::error::place::Place;
+use crate::error::warning::Contradictions;
 use crate::error::{TraceError, TraceFault};
 use std::fs::File;
 use std::io::Read;
@@ -113,7 +113,7 @@ impl Import {
     /// # Errors
     /// [`TraceError`], which says where and what to do.
     pub fn read(self, path: impl AsRef<Path>) -> Result<Trace, TraceError> {
-        let (path, mut place) = (path.as_ref(), Position::default());
+        let (path, mut place) = (path.as_ref(), Place::default());
         let trace = match File::open(path) {
             Ok(file) => self.parse_at(file, &mut place),
             Err(error) => Err(TraceFault::Open(error)),
@@ -127,11 +127,11 @@ impl Import {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse(self, reader: impl Read) -> Result<Trace, TraceError> {
-        let mut place = Position::default();
+        let mut place = Place::default();
         self.parse_at(reader, &mut place).map_err(|fault| place.error(UNNAMED, fault))
     }
 
-    fn parse_at(self, reader: impl Read, place: &mut Position) -> Result<Trace, TraceFault> {
+    fn parse_at(self, reader: impl Read, place: &mut Place) -> Result<Trace, TraceFault> {
         let mut lines = Lines::new(reader)?;
         let format = match self.format {
             Some(format) => format,
@@ -141,7 +141,10 @@ impl Import {
         let max_events = self.max_events.unwrap_or(Self::DEFAULT_EVENTS);
         match format {
             Format::Csv | Format::Rmm if self.device.is_some() => {
-                Err(TraceFault::DeviceOfNothing { device: self.device.unwrap_or_default(), format })
+                let device = self.device.unwrap_or_default();
+                Err(TraceFault::invalid(format!(
+                    "device {device} is chosen, but traces as {format} do not name devices; omit the device"
+                )))
             }
             Format::Csv => Trace::parse_lines(lines, max_events, contradictions, place),
             Format::Rmm => rmm::read(&mut lines, max_events, contradictions, place),
@@ -192,7 +195,11 @@ fn format_of(head: &[u8]) -> Result<Format, TraceFault> {
         }
         _ => {
             let end = line.len().min(RMM_HEADER.len());
-            Err(TraceFault::Unknown { found: csv::shown(line.get(..end).unwrap_or_default()) })
+            let found = csv::shown(line.get(..end).unwrap_or_default());
+            Err(TraceFault::invalid(format!(
+                "`{found}` begins no trace (`{HEADER}`), RMM log (`{RMM_HEADER}`) or PyTorch pickle; name the format if the file is \
+                 one of these"
+            )))
         }
     }
 }

@@ -80,7 +80,11 @@ impl<R: BufRead> Machine<'_, R> {
             // Instructions have the same meaning in all protocols.
             0x80 => match self.input.byte()? {
                 0..=5 => {}
-                protocol => return Err(TraceFault::Protocol { protocol }),
+                protocol => {
+                    return Err(TraceFault::invalid(format!(
+                        "the pickle has protocol {protocol}; write it with protocol 0 to 5"
+                    )));
+                }
             },
             // A frame's length: a hint.
             0x95 => self.input.skip(8)?,
@@ -126,7 +130,13 @@ impl<R: BufRead> Machine<'_, R> {
             b'q' => self.input.length::<1>().and_then(|place| self.remember(place))?,
             b'r' => self.input.length::<4>().and_then(|place| self.remember(place))?,
             0x94 => self.remember(self.memo.len())?,
-            _ => return Err(TraceFault::Opcode { opcode, name: name(opcode) }),
+            _ => {
+                let name = name(opcode);
+                return Err(TraceFault::invalid(format!(
+                    "the pickle has instruction {opcode:#04x} ({name}), which is not for plain data; pickles are never executed. Write \
+                     the snapshot with `torch.cuda.memory._dump_snapshot`"
+                )));
+            }
         }
         Ok(false)
     }

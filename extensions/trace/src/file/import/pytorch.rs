@@ -6,16 +6,16 @@
 //! has its last events only: what is live at its end or freed in it and was not allocated in it was there
 //! before.
 
-use super::addresses::{Addresses, Recorded, Terms};
-use super::budget::Budget;
-use super::budget::{MEMORY, MEMORY_PER_EVENT};
+use super::addresses::{Addresses, Recorded};
+use super::budget::{Budget, MEMORY, MEMORY_PER_EVENT};
 use super::packed_value::{Packed, Value};
 use super::pickle;
 use super::pickle_value::Pickled;
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
-use crate::error::contradiction::{Contradiction, Contradictions};
-use crate::error::position::Position;
+use crate::error::contradiction::Contradiction;
+use crate::error::place::Place;
+use crate::error::warning::Contradictions;
 use crate::file::other_devices::OtherDevices;
 use crate::file::reader::Trace;
 use std::collections::HashMap;
@@ -29,8 +29,8 @@ pub(super) fn read(
     input: impl BufRead,
     device: Option<u32>,
     max_events: u32,
-    mut contradictions: Contradictions,
-    place: &mut Position,
+    contradictions: Contradictions,
+    place: &mut Place,
 ) -> Result<Trace, TraceFault> {
     let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(max_events));
     let mut at = 0;
@@ -39,21 +39,25 @@ pub(super) fn read(
     let pickled = pickled?;
     // From here on it is what it says that is wrong, not a place in it.
     place.offset = None;
-    let mut addresses = Addresses::default();
-    let mut terms = Terms { budget: &mut budget, contradictions: &mut contradictions, max_events };
     let snapshot = Snapshot::new(&pickled)?;
-    let device = match device {
-        Some(device) => device,
-        None => snapshot.first_device(),
-    };
-    snapshot.enter(device, &mut addresses, &mut terms, place)?;
+    let device = device.unwrap_or_else(|| snapshot.first_device());
+    let mut addresses = Addresses::new(place, budget, contradictions, max_events);
+    Reading { snapshot, addresses: &mut addresses, times: Times::default() }.enter(device)?;
     let others = snapshot.beside(device)?;
-    let origins = pickled.dropped(&mut budget);
-    let mut trace = addresses.into_trace(origins, contradictions, &mut budget)?;
+    let origins = pickled.dropped(&mut addresses.budget);
+    let mut trace = addresses.into_trace(origins)?;
     trace.other_devices = others;
     Ok(trace)
 }
 
+/// A snapshot while its events are entered.
+struct Reading<'a, 'p> {
+    snapshot: Snapshot<'a>,
+    addresses: &'a mut Addresses<'p>,
+    times: Times,
+}
+
+#[derive(Clone, Copy)]
 struct Snapshot<'a> {
     pickled: &'a Pickled,
     traces: &'a [Packed],
@@ -111,127 +115,6 @@ impl<'a> Snapshot<'a> {
         Ok(others)
     }
 
-    /// Enters all that there is of `device`.
-    fn enter(
-        &self,
-        device: u32,
-        addresses: &mut Addresses,
-        terms: &mut Terms<'_>,
-        place: &mut Position,
-    ) -> Result<(), TraceFault> {
-        place.device = Some(device);
-        let trace = self.traces.get(device as usize);
-        if let Some(&trace) = trace {
-            let events =
-                self.list(trace).ok_or(TraceFault::Shape { what: "a device's trace is a list of events" })?;
-            let mut times = Times::default();
-            for (&event, number) in events.iter().zip(0..) {
-                place.event = Some(number);
-                self.enter_event(self.pickled.value(event), addresses, &mut times, terms, place)?;
-            }
-            place.event = None;
-        }
-        let mut entered = HashMap::new();
-        let mut has_segments = false;
-        for &segment in self.segments {
-            let segment = self.pickled.value(segment);
-            if self.device(segment)? == device {
-                has_segments = true;
-                self.enter_segment(segment, addresses, &mut entered, terms, place)?;
-            }
-        }
-        terms.budget.dropped_map(&entered);
-        if !has_segments && trace.is_none() && (device > 0 || !self.traces.is_empty()) {
-            place.device = None;
-            return Err(TraceFault::NoDevice { device: device.into(), devices: self.traces.len() as u64 });
-        }
-        Ok(())
-    }
-
-    fn enter_event(
-        &self,
-        event: Value,
-        addresses: &mut Addresses,
-        times: &mut Times,
-        terms: &mut Terms<'_>,
-        place: &Position,
-    ) -> Result<(), TraceFault> {
-        const WHAT: TraceFault = TraceFault::Shape { what: "an event is a dictionary with an `action`" };
-        let action = self.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
-        let is_free = match action {
-            Value::SnapshotKey(SnapshotKey::Alloc) => false,
-            Value::SnapshotKey(SnapshotKey::FreeRequested) => true,
-            Value::SnapshotKey(
-                SnapshotKey::FreeCompleted
-                | SnapshotKey::SegmentAlloc
-                | SnapshotKey::SegmentFree
-                | SnapshotKey::SegmentMap
-                | SnapshotKey::SegmentUnmap
-                | SnapshotKey::Snapshot
-                | SnapshotKey::OutOfMemory
-                | SnapshotKey::UserDefined
-                | SnapshotKey::WorkspaceSnapshot,
-            ) => return Ok(()),
-            _ => return Ok(terms.contradictions.note(Contradiction::UnknownAction, place)?),
-        };
-        let address = self
-            .bits(event, SnapshotKey::Addr)?
-            .ok_or(TraceFault::Shape { what: "an event's `addr` is a number" })?;
-        let size = self
-            .size(event, SnapshotKey::Size)?
-            .ok_or(TraceFault::Shape { what: "an event's `size` is a number" })?;
-        // Older versions have no times.
-        let stream = self.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
-        let time = self.number(event, SnapshotKey::Time)?.unwrap_or(0);
-        let t_us = times.since_first(time, terms.contradictions, place)?;
-        let recorded = Recorded { address, size, stream, t_us, origin: self.site(event) };
-        match is_free {
-            true => addresses.free(recorded, place, terms),
-            false => addresses.allocate(recorded, terms),
-        }
-    }
-
-    /// `entered` are the lists of blocks so far.
-    fn enter_segment(
-        &self,
-        segment: Value,
-        addresses: &mut Addresses,
-        entered: &mut HashMap<u32, ()>,
-        terms: &mut Terms<'_>,
-        place: &Position,
-    ) -> Result<(), TraceFault> {
-        const WHAT: TraceFault =
-            TraceFault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
-        let blocks = self.pickled.get(segment, SnapshotKey::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
-        let mut address = self.bits(segment, SnapshotKey::Address)?.ok_or(WHAT)?;
-        let stream = self.bits(segment, SnapshotKey::Stream)?.unwrap_or(0);
-        let Value::List(list) = blocks else { return Err(WHAT) };
-        // Else so many segments with so many blocks each could be written in few bytes.
-        terms.budget.room_in_map(entered)?;
-        if entered.insert(list, ()).is_some() {
-            return Err(TraceFault::Shape { what: "each segment has `blocks` of its own" });
-        }
-        for &block in self.pickled.list(blocks).ok_or(WHAT)? {
-            const WHAT: TraceFault =
-                TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
-            let block = self.pickled.value(block);
-            let state = self.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
-            let size = self.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
-            // Older versions have no addresses of blocks.
-            address = self.bits(block, SnapshotKey::Address)?.unwrap_or(address);
-            if state == Some(Value::SnapshotKey(SnapshotKey::ActiveAllocated)) {
-                let size = self.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
-                addresses.stays(
-                    Recorded { address, size, stream, t_us: 0, origin: self.site(block) },
-                    place,
-                    terms,
-                )?;
-            }
-            address = address.wrapping_add(size);
-        }
-        Ok(())
-    }
-
     /// The number of the site in its frames.
     fn site(&self, of: Value) -> u32 {
         match self.pickled.get(of, SnapshotKey::Frames) {
@@ -275,19 +158,119 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-impl Times {
-    /// Microseconds since the first event; 0 before that.
-    fn since_first(
-        &mut self,
-        time: i128,
-        contradictions: &mut Contradictions,
-        place: &Position,
-    ) -> Result<u64, TraceFault> {
-        let first = *self.first.get_or_insert(time);
-        if let Some(last) = self.last.replace(time).filter(|&last| time < last) {
-            let by_us = u64::try_from(last - time).unwrap_or(u64::MAX);
-            contradictions.note(Contradiction::TimeGoesBack { by_us }, place)?;
+impl Reading<'_, '_> {
+    /// Enters all that there is of `device`.
+    fn enter(&mut self, device: u32) -> Result<(), TraceFault> {
+        let Snapshot { pickled, traces, segments } = self.snapshot;
+        self.addresses.place.device = Some(device);
+        let trace = traces.get(device as usize);
+        if let Some(&trace) = trace {
+            let events = self
+                .snapshot
+                .list(trace)
+                .ok_or(TraceFault::Shape { what: "a device's trace is a list of events" })?;
+            for (&event, number) in events.iter().zip(0..) {
+                self.addresses.place.event = Some(number);
+                self.enter_event(pickled.value(event))?;
+            }
+            self.addresses.place.event = None;
         }
-        Ok(u64::try_from((time - first).max(0)).unwrap_or(u64::MAX))
+        let mut entered = HashMap::new();
+        let mut has_segments = false;
+        for &segment in segments {
+            let segment = pickled.value(segment);
+            if self.snapshot.device(segment)? == device {
+                has_segments = true;
+                self.enter_segment(segment, &mut entered)?;
+            }
+        }
+        self.addresses.budget.dropped_map(&entered);
+        if !has_segments && trace.is_none() && (device > 0 || !traces.is_empty()) {
+            self.addresses.place.device = None;
+            let devices = traces.len();
+            return Err(TraceFault::invalid(format!(
+                "the snapshot has no events of device {device}; choose one of its {devices} devices, counted from 0"
+            )));
+        }
+        Ok(())
+    }
+
+    fn enter_event(&mut self, event: Value) -> Result<(), TraceFault> {
+        const WHAT: TraceFault = TraceFault::Shape { what: "an event is a dictionary with an `action`" };
+        let Self { snapshot, addresses, times } = self;
+        let action = snapshot.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let is_free = match action {
+            Value::SnapshotKey(SnapshotKey::Alloc) => false,
+            Value::SnapshotKey(SnapshotKey::FreeRequested) => true,
+            Value::SnapshotKey(
+                SnapshotKey::FreeCompleted
+                | SnapshotKey::SegmentAlloc
+                | SnapshotKey::SegmentFree
+                | SnapshotKey::SegmentMap
+                | SnapshotKey::SegmentUnmap
+                | SnapshotKey::Snapshot
+                | SnapshotKey::OutOfMemory
+                | SnapshotKey::UserDefined
+                | SnapshotKey::WorkspaceSnapshot,
+            ) => return Ok(()),
+            _ => {
+                let text = format_args!("the event has an unknown `action`; it is ignored");
+                return addresses.note(Contradiction::UnknownAction, text);
+            }
+        };
+        let address = snapshot
+            .bits(event, SnapshotKey::Addr)?
+            .ok_or(TraceFault::Shape { what: "an event's `addr` is a number" })?;
+        let size = snapshot
+            .size(event, SnapshotKey::Size)?
+            .ok_or(TraceFault::Shape { what: "an event's `size` is a number" })?;
+        // Older versions have no times.
+        let stream = snapshot.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
+        let time = snapshot.number(event, SnapshotKey::Time)?.unwrap_or(0);
+        let (t_us, by_us) = times.since_first(time);
+        addresses.contradictions.note_time(by_us, addresses.place)?;
+        let recorded = Recorded { address, size, stream, t_us, origin: snapshot.site(event) };
+        if is_free { addresses.free(recorded) } else { addresses.allocate(recorded) }
+    }
+
+    /// `entered` are the lists of blocks so far.
+    fn enter_segment(&mut self, segment: Value, entered: &mut HashMap<u32, ()>) -> Result<(), TraceFault> {
+        const WHAT: TraceFault =
+            TraceFault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
+        let Self { snapshot, addresses, .. } = self;
+        let blocks = snapshot.pickled.get(segment, SnapshotKey::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let mut address = snapshot.bits(segment, SnapshotKey::Address)?.ok_or(WHAT)?;
+        let stream = snapshot.bits(segment, SnapshotKey::Stream)?.unwrap_or(0);
+        let Value::List(list) = blocks else { return Err(WHAT) };
+        // Else so many segments with so many blocks each could be written in few bytes.
+        addresses.budget.room_in_map(entered)?;
+        if entered.insert(list, ()).is_some() {
+            return Err(TraceFault::Shape { what: "each segment has `blocks` of its own" });
+        }
+        for &block in snapshot.pickled.list(blocks).ok_or(WHAT)? {
+            const WHAT: TraceFault =
+                TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
+            let block = snapshot.pickled.value(block);
+            let state = snapshot.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
+            let size = snapshot.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
+            // Older versions have no addresses of blocks.
+            address = snapshot.bits(block, SnapshotKey::Address)?.unwrap_or(address);
+            if state == Some(Value::SnapshotKey(SnapshotKey::ActiveAllocated)) {
+                let size = snapshot.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
+                addresses.stays(Recorded { address, size, stream, t_us: 0, origin: snapshot.site(block) })?;
+            }
+            address = address.wrapping_add(size);
+        }
+        Ok(())
+    }
+}
+
+impl Times {
+    /// Microseconds since the first event, 0 before that; and by how many it is before the previous one.
+    fn since_first(&mut self, time: i128) -> (u64, u64) {
+        let first = *self.first.get_or_insert(time);
+        let last = self.last.replace(time).unwrap_or(time);
+        let microseconds = |time: i128| u64::try_from(time.max(0)).unwrap_or(u64::MAX);
+        (microseconds(time - first), microseconds(last - time))
     }
 }

@@ -1,11 +1,11 @@
 //! RMM's log (`logging_resource_adaptor`): `Thread,Time,Action,Pointer,Size,Stream`.
 
-use super::addresses::{Addresses, Recorded, Terms};
+use super::addresses::{Addresses, Recorded};
 use super::budget::Budget;
 use crate::error::TraceFault;
 use crate::error::bounds::RMM_HEADER;
-use crate::error::contradiction::{Contradiction, Contradictions};
-use crate::error::position::Position;
+use crate::error::place::Place;
+use crate::error::warning::Contradictions;
 use crate::file::csv::{Wrong, shown};
 use crate::file::lines::Lines;
 use crate::file::reader::Trace;
@@ -22,64 +22,41 @@ const MAX_THREADS: usize = 1024;
 pub(super) fn read(
     lines: &mut Lines<'_>,
     max_events: u32,
-    mut contradictions: Contradictions,
-    place: &mut Position,
+    contradictions: Contradictions,
+    place: &mut Place,
 ) -> Result<Trace, TraceFault> {
-    let mut budget = Budget::new(u64::MAX);
-    let (mut addresses, mut clock, mut threads) =
-        (Addresses::default(), Clock::default(), Threads::default());
-    let mut terms = Terms { budget: &mut budget, contradictions: &mut contradictions, max_events };
+    let mut addresses = Addresses::new(place, Budget::new(u64::MAX), contradictions, max_events);
+    let (mut clock, mut threads) = (Clock::default(), HashMap::new());
     for number in 1.. {
-        place.line = Some(number);
+        addresses.place.line = Some(number);
         let Some(text) = lines.next()? else { break };
         if number == 1 && text == RMM_HEADER.as_bytes() {
             continue;
         }
         let entry = Entry::new(text).map_err(|(field, fault)| {
-            place.field = Some(field);
+            addresses.place.field = Some(field);
             fault
         })?;
         let time = clock.read(entry.time);
-        let Entry { action, address, size, stream, .. } = entry;
+        let Entry { thread, action, address, size, stream, .. } = entry;
         if action == Action::Nothing {
             continue;
         }
-        threads.note(entry.thread, time, terms.contradictions, place)?;
+        // The time of one thread does not go back. Those of different threads are written a little out of order.
+        if threads.len() < MAX_THREADS || threads.contains_key(&thread) {
+            let last = threads.insert(thread, time).unwrap_or(0);
+            addresses.contradictions.note_time(last.saturating_sub(time), addresses.place)?;
+        }
         let recorded = Recorded { address, size, stream, t_us: clock.since_first(time), origin: 0 };
-        match action {
-            Action::Free => addresses.free(recorded, place, &mut terms)?,
-            _ => addresses.allocate(recorded, &mut terms).inspect_err(|fault| {
-                place.field = matches!(fault, TraceFault::AddressLive { .. }).then_some("Pointer");
-            })?,
+        if action == Action::Free {
+            addresses.free(recorded)?;
+        } else {
+            addresses.place.field = addresses.is_live(address).then_some("Pointer");
+            addresses.allocate(recorded)?;
         }
     }
-    *place = Position::default();
-    addresses.into_trace(Vec::new(), contradictions, &mut budget)
-}
-
-/// The last time of each thread, which does not go back. Those of different threads are written a little out
-/// of order.
-#[derive(Default)]
-struct Threads(HashMap<u64, u64>);
-
-impl Threads {
-    fn note(
-        &mut self,
-        thread: u64,
-        time: u64,
-        contradictions: &mut Contradictions,
-        place: &Position,
-    ) -> Result<(), TraceFault> {
-        if self.0.len() >= MAX_THREADS && !self.0.contains_key(&thread) {
-            return Ok(());
-        }
-        match self.0.insert(thread, time) {
-            Some(last) if last > time => {
-                Ok(contradictions.note(Contradiction::TimeGoesBack { by_us: last - time }, place)?)
-            }
-            _ => Ok(()),
-        }
-    }
+    *addresses.place = Place::default();
+    addresses.into_trace(Vec::new())
 }
 
 struct Entry {
@@ -104,20 +81,13 @@ impl Entry {
     fn new(line: &[u8]) -> Result<Self, Wrong> {
         let fields: Vec<&[u8]> = line.splitn(7, |&byte| byte == b',').collect();
         let [thread, time, action, pointer, size, stream] = fields[..] else {
-            let fault = TraceFault::Unexpected {
-                expected: "a line of the six fields of RMM's log",
-                found: shown(line),
-            };
-            return Err(("Thread", fault));
+            return Err(unexpected("Thread", "a line of the six fields of RMM's log", line));
         };
         let action = match action {
             b"allocate" => Action::Allocate,
             b"free" | b"deallocate" => Action::Free,
             b"allocate failure" => Action::Nothing,
-            other => {
-                let expected = "`allocate`, `free` or `allocate failure`";
-                return Err(("Action", TraceFault::Unexpected { expected, found: shown(other) }));
-            }
+            other => return Err(unexpected("Action", "`allocate`, `free` or `allocate failure`", other)),
         };
         let (time, address) = (Time::new(time)?, address_of(pointer, "Pointer")?);
         let (size, stream) = (number(size, 10, "Size")?, address_of(stream, "Stream")?);
@@ -146,9 +116,14 @@ fn address_of(text: &[u8], field: &'static str) -> Result<u64, Wrong> {
 fn number(digits: &[u8], radix: u32, field: &'static str) -> Result<u64, Wrong> {
     // `from_str_radix` takes a sign.
     let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with(['+', '-']));
-    text.and_then(|text| u64::from_str_radix(text, radix).ok()).ok_or_else(|| {
-        (field, TraceFault::Unexpected { expected: "a whole number of 64 bits", found: shown(digits) })
-    })
+    text.and_then(|text| u64::from_str_radix(text, radix).ok())
+        .ok_or_else(|| unexpected(field, "a whole number of 64 bits", digits))
+}
+
+fn unexpected(field: &'static str, expected: &str, found: &[u8]) -> Wrong {
+    let found = shown(found);
+    let text = format!("`{found}` is not {expected}; write the fields of an RMM log, `{RMM_HEADER}`");
+    (field, TraceFault::invalid(text))
 }
 
 /// Microseconds.
@@ -162,10 +137,7 @@ enum Time {
 impl Time {
     /// `HH:MM:SS.ffffff`, the last point a colon in old logs, or seconds.
     fn new(text: &[u8]) -> Result<Self, Wrong> {
-        let wrong = || {
-            let expected = "a time as 12:34:56.123456, or seconds";
-            ("Time", TraceFault::Unexpected { expected, found: shown(text) })
-        };
+        let wrong = || unexpected("Time", "a time as 12:34:56.123456, or seconds", text);
         let is_point = |byte: &u8| matches!(byte, b':' | b'.');
         let parts: Vec<&[u8]> = text.splitn(5, is_point).collect();
         let points: Vec<u8> = text.iter().copied().filter(|byte| is_point(byte)).take(4).collect();

@@ -1,19 +1,26 @@
-//! Positions in the file of a trace.
+//! Places in the file of a trace, or in a replay.
 
 use std::fmt;
 
-/// A place in a file: what is known of it.
+/// The place of a fault or of a contradiction: what is known of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) line: Option<u64>,
-    pub(crate) offset: Option<u64>,
-    pub(crate) device: Option<u32>,
-    pub(crate) event: Option<u32>,
-    pub(crate) pass: Option<u32>,
-    pub(crate) field: Option<&'static str>,
+#[non_exhaustive]
+pub struct Place {
+    /// The line, from 1; `None` of what is not in a line.
+    pub line: Option<u64>,
+    /// The byte of the decompressed file, from 0; `None` except for damaged pickles, which have no lines.
+    pub offset: Option<u64>,
+    /// The device of a snapshot that the event belongs to.
+    pub device: Option<u32>,
+    /// The event in that device's history, from 0; of a recording and of a replay, the event of the trace.
+    pub event: Option<u32>,
+    /// The pass of a replay, from 0.
+    pub pass: Option<u32>,
+    /// The field; `None` of what is not in a field.
+    pub field: Option<&'static str>,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         let numbers = [
