@@ -69,7 +69,7 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
     for source in ["direct", "arena", "virtual"] {
         let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
         command.arg("replay").arg(&path);
-        command.args(["--json", "--touch", "--threads", "2", "--source", source, "--limit", "64MiB"]);
+        command.args(["--json", "--touch", "--source", source, "--limit", "64MiB"]);
         let (code, rows, err) = outcome(&mut command);
         assert_eq!((code, err.as_str()), (Some(0), ""), "{source}");
         for line in rows.lines() {
@@ -93,10 +93,10 @@ fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
 
 #[test]
 fn without_json_it_is_a_table() {
-    let (code, out, _) = replay(&["--threads", "3", "--limit", "unlimited"]);
+    let (code, out, _) = replay(&["--limit", "unlimited"]);
     assert_eq!(code, Some(0));
     assert!(
-        ["reserved/requested", "reserved/needed", "multistream", "cold", "warm", "MiB", "2169"]
+        ["reserved/requested", "reserved/needed", "multistream", "cold", "warm", "MiB", "723"]
             .iter()
             .all(|text| out.contains(text)),
         "{out}"
@@ -116,7 +116,7 @@ fn errors_are_reported_and_the_exit_status_is_1() {
         let (code, _, err) = replay(&arguments);
         assert!(code == Some(1) && err.contains("multistream") && err.contains(text), "{arguments:?}: {err}");
     }
-    for arguments in [["--threads", "0"], ["--passes", "0"], ["--limit", "-1"], ["--size-classes", "round"]] {
+    for arguments in [["--passes", "0"], ["--limit", "-1"], ["--size-classes", "round"]] {
         assert_eq!(replay(&arguments).0, Some(2), "{arguments:?}");
     }
 }

@@ -128,20 +128,18 @@ fn a_replay_is_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
     let own = format!("{ROOT}/benches/traces/resnet50.csv.gz");
     let trace = Trace::read(&own).expect("a trace");
-    for (name, threads) in [("one.csv.gz", 1), ("two.pickle", 2)] {
+    for name in ["one.csv.gz", "two.pickle"] {
         let output = path(folder.path(), name);
-        let flags = ["--passes", "2", "--threads", &threads.to_string(), "--json"];
+        let flags = ["--passes", "2", "--json"];
         let (code, out, err) = run(&[&["replay", &own, "--record", &output], &flags[..]].concat());
         assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
         let recorded = Import::new().read(&output).expect("a trace");
         // With what the trace does not free, which the replay drops.
         let allocations =
             trace.events().iter().filter(|event| event.op == vrampool_trace::Op::Allocate).count();
-        assert_eq!(recorded.events().len(), 2 * 2 * threads * allocations);
+        assert_eq!(recorded.events().len(), 2 * 2 * allocations);
         assert_eq!(out.lines().count(), 2);
-        if threads == 1 {
-            assert_eq!(recorded.peak_requested(), trace.peak_requested());
-        }
+        assert_eq!(recorded.peak_requested(), trace.peak_requested());
     }
 }
 

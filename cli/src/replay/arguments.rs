@@ -3,7 +3,7 @@
 use crate::pool_options::{PoolOptions, bytes_or_unlimited};
 use crate::record_options::RecordOptions;
 use crate::trace_options::TraceOptions;
-use clap::{Args, value_parser};
+use clap::Args;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -31,9 +31,6 @@ pub(crate) struct Arguments {
     pub(super) compare: bool,
     #[command(flatten)]
     pub(super) pool: PoolOptions,
-    /// Threads that concurrently replay the whole of each trace, each on its own streams
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(1..=1024))]
-    pub(super) threads: u32,
     /// Passes of each trace on its pool; the first pass is cold, later ones are warm
     #[arg(long, value_name = "COUNT", default_value = "2")]
     pub(super) passes: NonZeroU32,

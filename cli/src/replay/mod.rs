@@ -85,7 +85,7 @@ fn replay<B: Backend>(
     let builder = arguments.pool.apply(Pool::builder(device).from_environment()?.name(trace.name()));
     let pool = build(recording.apply(builder))?;
     let initial_bytes = pool.stats().reserved_bytes;
-    let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
+    let replay = Replay::new(&trace).passes(arguments.passes.get());
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {
         corrupt += pass.corrupt_bytes.unwrap_or(0);
@@ -102,8 +102,8 @@ fn replay<B: Backend>(
     }
 }
 
-/// An allocation and its free in each pass, by each thread, and what threads keep room for.
+/// An allocation and its free in each pass, and what the thread keeps room for.
 fn recorded_events(arguments: &Arguments, trace: &Trace) -> u64 {
     let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
-    (2 * allocations * u64::from(arguments.passes.get()) + 512) * u64::from(arguments.threads)
+    2 * allocations * u64::from(arguments.passes.get()) + 512
 }

@@ -4,12 +4,11 @@ use super::file::reader::Trace;
 use super::program::Program;
 use super::report::Pass;
 use super::touch::Touch;
-use super::worker::{Halt, Hand, Lap, Worker};
+use super::worker::{Halt, Worker};
 use crate::error::place::Place;
 use crate::error::{TraceError, TraceFault};
-use std::io;
+use crate::instant::Instant;
 use std::ops::ControlFlow;
-use std::sync::Barrier;
 use vrampool::Error;
 use vrampool::Pool;
 use vrampool::backend::Backend;
@@ -26,9 +25,8 @@ use vrampool::backend::Backend;
 /// * Memory is never touched and no work is enqueued but what the pool itself enqueues, unless a [`Touch`] is
 ///   [given](Self::run_touching), which writes every buffer on the stream of its allocation, and verifies it
 ///   on the stream of its free, before that. Its time is part of the pass.
-/// * With several threads each one replays the whole trace, at the same time, on streams of its own. They
-///   stay for all passes, so that a pass finds what the one before it left with its thread; when one fails
-///   the others still finish.
+/// * It runs on the caller's thread. Several threads may replay through one pool, each by a replay of its own; the
+///   figures of a pass are then those of all of them.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -38,7 +36,7 @@ use vrampool::backend::Backend;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let trace = Trace::parse("op,id,size,stream,t_us\na,0,4096,0,0\nf,0,4096,0,9\n".as_bytes())?;
 /// let pool = Pool::builder(&HostDevice::new()).build()?;
-/// Replay::new(&trace).threads(2).passes(3).run_with(&pool, |pass| {
+/// Replay::new(&trace).passes(3).run_with(&pool, |pass| {
 ///     println!("{} ns, {} driver calls", pass.ns_per_op(), pass.driver_calls);
 ///     if pass.driver_calls == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 /// })?;
@@ -51,20 +49,13 @@ use vrampool::backend::Backend;
 pub struct Replay {
     trace: String,
     pub(crate) program: Program,
-    threads: u32,
     passes: u32,
 }
 
 impl Replay {
-    /// A replay of `trace`: one pass, by one thread.
+    /// A replay of `trace`: one pass.
     pub fn new(trace: &Trace) -> Self {
-        Self { trace: trace.name().into(), program: Program::new(trace), threads: 1, passes: 1 }
-    }
-
-    /// How many threads replay the trace at the same time; 0 counts as 1. Default: 1, which is the caller's.
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.threads = threads.max(1);
-        self
+        Self { trace: trace.name().into(), program: Program::new(trace), passes: 1 }
     }
 
     /// Sets the number of consecutive passes. Default: 1.
@@ -117,84 +108,47 @@ impl Replay {
         touch: Option<&dyn Touch<B>>,
         mut on_pass: impl FnMut(&Pass) -> ControlFlow<()>,
     ) -> Result<(), TraceError> {
-        let worker = |thread| {
-            let streams = self.streams(pool, thread)?;
-            let worker = Worker::new(&self.program, pool, streams, touch, u64::from(thread) << 48);
-            worker.map_err(|source| self.untouched(0, source))
-        };
-        let mut own = worker(0)?;
-        let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, TraceError>>()?;
-        let start = Barrier::new(self.threads as usize);
-        std::thread::scope(|scope| {
-            let hands: io::Result<Vec<_>> =
-                others.into_iter().map(|worker| Hand::spawn(scope, worker)).collect();
-            let hands = hands.map_err(|source| self.missing(source))?;
-            for index in 0..self.passes {
-                if on_pass(&self.pass(index, pool, &mut own, &hands, &start)?).is_break() {
-                    break;
-                }
+        let worker = Worker::new(&self.program, pool, self.streams(pool)?, touch);
+        let mut worker = worker.map_err(|source| self.untouched(0, source))?;
+        for index in 0..self.passes {
+            if on_pass(&self.pass(index, pool, &mut worker)?).is_break() {
+                break;
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    pub(crate) fn streams<B: Backend>(
-        &self,
-        pool: &Pool<B>,
-        thread: u32,
-    ) -> Result<Vec<B::Stream>, TraceError> {
+    pub(crate) fn streams<B: Backend>(&self, pool: &Pool<B>) -> Result<Vec<B::Stream>, TraceError> {
         let mut streams = Vec::with_capacity(self.program.streams);
         for _ in 0..self.program.streams {
             let stream = pool.device().create_stream().map_err(|source| {
-                let each = self.program.streams as u32;
-                let (all, made) = (each * self.threads, each * thread + streams.len() as u32);
-                self.failed(TraceFault::Streams { streams: all, made, source: source.into() })
+                let (needed, made) = (self.program.streams as u32, streams.len() as u32);
+                self.failed(TraceFault::Streams { streams: needed, made, source: source.into() })
             })?;
             streams.push(stream);
         }
         Ok(streams)
     }
 
-    fn pass<'env, B: Backend>(
+    fn pass<B: Backend>(
         &self,
         index: u32,
         pool: &Pool<B>,
-        own: &mut Worker<'env, B>,
-        hands: &[Hand<'_, 'env, B>],
-        start: &'env Barrier,
+        worker: &mut Worker<'_, B>,
     ) -> Result<Pass, TraceError> {
         pool.reset_peaks();
         let before = pool.stats();
-        let run = |worker: &mut Worker<'_, B>| {
-            start.wait();
-            worker.run()
-        };
-        let missing = |_| self.missing(io::Error::other("it ended early"));
-        let theirs: Vec<_> = hands.iter().map(|hand| hand.ask(run)).collect();
-        let mut laps = vec![run(own)];
-        for lap in theirs {
-            laps.push(lap.recv().map_err(missing)?);
-        }
+        let began = Instant::now();
+        let outcome = worker.run();
+        let elapsed = began.elapsed();
         let after = pool.stats();
-        let mut cleared = vec![own.clear()];
-        for hand in hands {
-            cleared.push(hand.ask(Worker::clear).recv().map_err(missing)?);
-        }
-
-        let began = laps.iter().map(|lap| lap.began).min();
-        let ended = laps.iter().map(|lap| lap.ended).max();
-        let elapsed = began.zip(ended).map(|(began, ended)| ended.duration_since(began)).unwrap_or_default();
-        for Lap { outcome, .. } in laps {
-            outcome.map_err(|halt| self.halted(index, halt))?;
-        }
-        let cleared: Result<Vec<_>, _> = cleared.into_iter().collect();
-        let cleared = cleared.map_err(|source| self.untouched(index, source))?;
-        let corrupt_bytes = cleared.into_iter().flatten().reduce(|sum, found: u64| sum + found);
+        let cleared = worker.clear();
+        outcome.map_err(|halt| self.halted(index, halt))?;
+        let corrupt_bytes = cleared.map_err(|source| self.untouched(index, source))?;
         let served = after.served.since(&before.served);
         Ok(Pass {
             index,
-            threads: self.threads,
-            ops: self.program.steps.len() as u64 * u64::from(self.threads),
+            ops: self.program.steps.len() as u64,
             elapsed,
             peak_requested_bytes: after.peak.requested_bytes,
             peak_live_bytes: after.peak.live_bytes,
@@ -219,10 +173,6 @@ impl Replay {
     fn untouched(&self, pass: u32, source: Error) -> TraceError {
         let place = Place { pass: Some(pass), ..Place::default() };
         place.error(&*self.trace, TraceFault::Touch(source))
-    }
-
-    fn missing(&self, source: io::Error) -> TraceError {
-        self.failed(TraceFault::Thread(source))
     }
 
     fn failed(&self, fault: TraceFault) -> TraceError {

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-/// One replay of a whole trace by all threads. Bytes are the pool's.
+/// One replay of a whole trace. Bytes are the pool's.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use]
 pub struct Pass {
     /// Number of the pass, from 0.
     pub index: u32,
-    /// Number of threads, each of which replayed the whole trace.
-    pub threads: u32,
-    /// Allocations and frees, of all threads together.
+    /// Allocations and frees.
     pub ops: u64,
-    /// From the moment the first thread began to the moment the last one ended.
+    /// The time that they took.
     pub elapsed: Duration,
     /// The most bytes asked for that were live at once, before rounding.
     pub peak_requested_bytes: u64,
@@ -54,13 +52,12 @@ impl Pass {
         self.index == 0
     }
 
-    /// What one operation cost the thread that made it, nanoseconds: elapsed time × threads / ops. 0.0
-    /// without ops.
+    /// The mean time of an operation, nanoseconds. 0.0 without ops.
     #[must_use]
     pub fn ns_per_op(&self) -> f64 {
         if self.ops == 0 {
             return 0.0;
         }
-        self.elapsed.as_nanos() as f64 * f64::from(self.threads) / self.ops as f64
+        self.elapsed.as_nanos() as f64 / self.ops as f64
     }
 }

@@ -1,6 +1,7 @@
 //! Writing and verifying memory during a replay, which detects memory that is reused too early.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool::Buffer;
 use vrampool::Error;
 use vrampool::backend::AllocationRequest;
@@ -70,6 +71,9 @@ touch_by!(vrampool::opencl::TestKernels: vrampool::opencl::OpenClDevice);
 #[cfg(feature = "wgpu")]
 touch_by!(vrampool::wgpu::TestKernels: vrampool::wgpu::WgpuDevice);
 
+/// Number of replays with kernels so far, in this process.
+static REPLAYS: AtomicU64 = AtomicU64::new(0);
+
 /// Bytes of a count.
 const COUNT: u64 = size_of::<u64>() as u64;
 
@@ -86,13 +90,12 @@ pub(crate) struct Verifier<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Verifier<'a, B> {
-    /// For so many slots. Seeds begin at `first_seed`.
+    /// For so many slots.
     pub(crate) fn new(
         touch: &'a dyn Touch<B>,
         device: &B,
         streams: &[B::Stream],
         slots: usize,
-        first_seed: u64,
     ) -> Result<Self, Error> {
         let bytes = COUNT.next_multiple_of(device.properties().copy_granularity.max(1));
         let counts = streams.iter().map(|stream| {
@@ -106,7 +109,8 @@ impl<'a, B: Backend> Verifier<'a, B> {
             device: device.clone(),
             counts,
             writers: vec![(0, 0); slots],
-            next_seed: first_seed,
+            // No two replays of the process write with the same seed. Relaxed: a number that publishes no other data.
+            next_seed: REPLAYS.fetch_add(1, Relaxed) << 48,
         })
     }
 

@@ -1,16 +1,11 @@
-//! One thread of a replay.
+//! The thread of a replay.
 
 use super::program::{Program, Step};
 use super::touch::{Touch, Verifier};
-use crate::instant::Instant;
-use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, Scope, ScopedJoinHandle};
 use vrampool::Buffer;
 use vrampool::Error;
 use vrampool::Pool;
 use vrampool::backend::Backend;
-use vrampool::backend::spi::start_thread;
 
 /// Streams of its own, and the buffers that are live.
 #[derive(Debug)]
@@ -22,14 +17,6 @@ pub(crate) struct Worker<'a, B: Backend> {
     verifier: Option<Verifier<'a, B>>,
 }
 
-/// The result of one thread in a pass.
-#[derive(Debug)]
-pub(crate) struct Lap {
-    pub(crate) began: Instant,
-    pub(crate) ended: Instant,
-    pub(crate) outcome: Result<(), Halt>,
-}
-
 /// At which event it ended early, and why.
 #[derive(Debug)]
 pub(crate) struct Halt {
@@ -38,25 +25,21 @@ pub(crate) struct Halt {
 }
 
 impl<'a, B: Backend> Worker<'a, B> {
-    /// `streams` has one for each of the program's. With `touch` it writes and verifies all that it gets: no two
-    /// workers have the same `first_seed`, nor one within 2⁴⁸.
+    /// `streams` has one for each of the program's. With `touch` it writes and verifies all that it gets.
     pub(crate) fn new(
         program: &'a Program,
         pool: &'a Pool<B>,
         streams: Vec<B::Stream>,
         touch: Option<&'a dyn Touch<B>>,
-        first_seed: u64,
     ) -> Result<Self, Error> {
-        let verifier = |touch| Verifier::new(touch, pool.device(), &streams, program.slots, first_seed);
+        let verifier = |touch| Verifier::new(touch, pool.device(), &streams, program.slots);
         let verifier = touch.map(verifier).transpose()?;
         Ok(Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), verifier })
     }
 
     /// Replays the program. What it does not free stays live, also after an error.
-    pub(crate) fn run(&mut self) -> Lap {
-        let began = Instant::now();
-        let outcome = if self.verifier.is_some() { self.steps(Self::touch) } else { self.steps(Self::step) };
-        Lap { began, ended: Instant::now(), outcome }
+    pub(crate) fn run(&mut self) -> Result<(), Halt> {
+        if self.verifier.is_some() { self.steps(Self::touch) } else { self.steps(Self::step) }
     }
 
     #[inline(always)]
@@ -123,46 +106,5 @@ impl<'a, B: Backend> Worker<'a, B> {
             }
         }
         Ok(())
-    }
-}
-
-/// A thread with a worker. It runs closures until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Hand<'scope, 'env, B: Backend> {
-    /// `None` only while dropping.
-    jobs: Option<SyncSender<Job<'env, B>>>,
-    thread: Option<ScopedJoinHandle<'scope, ()>>,
-}
-
-type Job<'env, B> = Box<dyn FnOnce(&mut Worker<'env, B>) + Send + 'env>;
-
-impl<'scope, 'env, B: Backend> Hand<'scope, 'env, B> {
-    pub(crate) fn spawn(scope: &'scope Scope<'scope, 'env>, mut worker: Worker<'env, B>) -> io::Result<Self> {
-        let (jobs, to_do) = sync_channel::<Job<'env, B>>(1);
-        let thread = Builder::new().name("vrampool replay".into());
-        let work = move || to_do.into_iter().for_each(|job| job(&mut worker));
-        let thread = start_thread(|| thread.spawn_scoped(scope, work))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
-    }
-
-    /// Runs `act` on the worker. Its result is received, unless it ended early.
-    pub(crate) fn ask<T: Send + 'env>(
-        &self,
-        act: impl FnOnce(&mut Worker<'env, B>) -> T + Send + 'env,
-    ) -> Receiver<T> {
-        let (done, result) = sync_channel(1);
-        let job = Box::new(move |worker: &mut Worker<'env, B>| _ = done.send(act(worker)));
-        // Without its thread nothing is received.
-        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
-        result
-    }
-}
-
-/// Waits until the thread and its variables are destroyed: the end of a scope waits for less.
-impl<B: Backend> Drop for Hand<'_, '_, B> {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        // A worker's panic shows where its results are received.
-        let _ = self.thread.take().map(ScopedJoinHandle::join);
     }
 }

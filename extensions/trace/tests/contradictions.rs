@@ -1,7 +1,7 @@
 //! Traces that contradict themselves: counted and shown, errors to a strict reader, and never an allocation
 //! that nothing made.
 
-use vrampool_trace::{Contradiction, Export, Format, Import, Op, Trace, TraceFault};
+use vrampool_trace::{Contradiction, Export, Format, Import, Op, Trace, TraceFault, TraceWarning};
 
 /// Whether it is a free, and the size.
 fn events(trace: &Trace) -> Vec<(bool, u64)> {
@@ -20,13 +20,10 @@ type Warning = (Contradiction, String, u64);
 
 /// Whether the warnings are of these kinds, with texts that begin so, and with these counts.
 fn assert_warnings(warnings: &[Warning], expected: &[(Contradiction, &str, u64)]) {
-    let is_expected = |((kind, text, count), expected): (&Warning, &(Contradiction, &str, u64))| {
-        (*kind, *count) == (expected.0, expected.2) && text.starts_with(expected.1)
-    };
-    assert!(
-        warnings.len() == expected.len() && warnings.iter().zip(expected).all(is_expected),
-        "{warnings:?}, not {expected:?}"
-    );
+    assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+    for ((kind, text, count), of) in warnings.iter().zip(expected) {
+        assert!((*kind, *count) == (of.0, of.2) && text.starts_with(of.1), "{warnings:?}, not {expected:?}");
+    }
 }
 
 /// Reads it, and that a strict reader says the first warning as an error.
@@ -44,12 +41,8 @@ fn read(bytes: &[u8]) -> Read {
     } else {
         assert!(import(bytes).strict(true).parse(bytes).is_ok());
     }
-    let warnings = trace
-        .warnings()
-        .iter()
-        .map(|warning| (warning.contradiction, warning.text.to_string(), warning.count))
-        .collect();
-    (events(&trace), warnings, trace.peak_requested())
+    let of = |warning: &TraceWarning| (warning.contradiction, warning.text.to_string(), warning.count);
+    (events(&trace), trace.warnings().iter().map(of).collect(), trace.peak_requested())
 }
 
 fn log(lines: &[&str]) -> Vec<u8> {

@@ -87,7 +87,7 @@ impl Compare<'_> {
         interrupt: &Interrupt,
         bar: &ProgressBar,
     ) -> Vec<Outcome> {
-        let replay = Replay::new(trace).threads(self.0.threads).passes(self.0.passes.get());
+        let replay = Replay::new(trace).passes(self.0.passes.get());
         let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || {
             while interrupt.exit_code().is_none()

@@ -142,20 +142,19 @@ pub enum TraceFault {
     /// The work of a replay that writes or verifies memory failed, or could not be enqueued.
     #[error("writing or verifying memory failed")]
     Touch(#[source] Error),
-    /// The device has no stream for each stream of the trace, for each thread of a replay.
-    #[error("{streams} streams are needed, but only {made} could be created; replay with fewer threads")]
+    /// The device has no stream for each stream of the trace.
+    #[error(
+        "the trace needs {streams} streams, but only {made} could be created; replay fewer traces at a time"
+    )]
     #[non_exhaustive]
     Streams {
-        /// Streams of all threads.
+        /// Streams of the trace.
         streams: u32,
         /// Streams that could be created.
         made: u32,
         /// The device's error.
         source: Error,
     },
-    /// A thread of a replay could not be started, or ended early.
-    #[error("a replaying thread is missing; replay with fewer threads")]
-    Thread(#[source] io::Error),
 }
 
 impl TraceFault {

@@ -60,7 +60,7 @@ impl Plot {
     /// [`TraceError`]; the buffers that were live are dropped.
     pub fn replay<B: Backend>(trace: &Trace, pool: &Pool<B>) -> Result<Self, TraceError> {
         let replay = Replay::new(trace);
-        let (program, streams) = (&replay.program, replay.streams(pool, 0)?);
+        let (program, streams) = (&replay.program, replay.streams(pool)?);
         let mut slots: Vec<_> = (0..program.slots).map(|_| None).collect();
         let (mut blocks, mut samples) = (Vec::new(), Vec::new());
         let (mut live, mut requested) = (0, Vec::with_capacity(program.steps.len()));
