@@ -127,12 +127,6 @@ pub(crate) fn remove_plain(
     })
 }
 
-/// Forgets a block and returns it; `None` where no block begins, or another call has it.
-#[inline(always)]
-pub(crate) fn remove_ready(address: u64) -> Option<Held> {
-    shard(address).lock().take(address, |held| (!held.is_elsewhere()).then(|| mem::take(held)))
-}
-
 /// Looks at a block.
 pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Failure> {
     lock(address)?.get(address).map(look).ok_or_else(|| foreign(address))
@@ -248,7 +242,7 @@ mod tests {
                 others = Some(scope.spawn(|| {
                     let freed = borrow(address, |_| Ok(())).and_then(|()| remove(address, |_| Ok(())));
                     is_over.store(true, Ordering::Release);
-                    freed.map(Held::free)
+                    freed.map(drop)
                 }));
                 // Until the other one waits, or was refused.
                 while WAITS.load(Ordering::Relaxed) == waits && !is_over.load(Ordering::Acquire) {
@@ -280,13 +274,13 @@ mod tests {
             if streams::epoch() == before {
                 break (address, is_plainly);
             }
-            remove(address, |_| Ok(())).expect("live").free();
+            drop(remove(address, |_| Ok(())).expect("live"));
         };
         assert!(is_plainly);
         streams::forget();
         assert!(!is_plainly_of(address), "it may be another stream's by now");
         assert!(look(address, |held| held.stream_id() == Some(id)).expect("live"), "which it is not");
-        remove(address, |_| Ok(())).expect("live").free();
+        drop(remove(address, |_| Ok(())).expect("live"));
 
         // The per-thread stream's handle is another stream's on each thread.
         let held = |raw| Held { stream: raw, epoch: streams::epoch(), ..Held::default() };

@@ -344,13 +344,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_pointer_width = "64")]
-    fn callers_of_version_one_are_served_for_ever() {
-        use crate::{abi::Block, sleep::SleepReport};
-        assert_eq!((Block::LEAST, SleepReport::LEAST), (48, 40));
-    }
-
-    #[test]
     fn text_is_freed_once() {
         let text = give_text("a\0b".into());
         assert!(take_back(text).is_ok());

@@ -4,17 +4,19 @@
 //! graph's.
 
 use crate::failure::Failure;
-use crate::private::{Id, InFlight, Private, Unordered, not_waited_for};
+use crate::private::{
+    Id, InFlight, Private, Unordered, bytes_of_graphs, not_waited_for, release, unordered_of,
+};
 use crate::streams::Home;
 use crate::tags::Tagged;
 use crate::torch::filter::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use vrampool::any::AnyDevice;
-use vrampool::{Buffer, Source, internal};
+use vrampool::internal;
 
 /// Private pools of a pool.
 #[derive(Debug, Default)]
@@ -24,7 +26,7 @@ pub(crate) struct Captures {
     private: Mutex<HashMap<Id, Arc<Private>>>,
     /// Also released ones, as long as they have blocks.
     all: Mutex<Vec<Weak<Private>>>,
-    in_flight: Arc<Mutex<InFlight>>,
+    in_flight: Mutex<Vec<InFlight>>,
 }
 
 /// Number of routes of all pools, which each request of PyTorch reads first.
@@ -56,38 +58,33 @@ impl Captures {
     /// Requests that the filter accepts go to the private pool of this number from now on, whose memory is
     /// the tag's.
     pub(crate) fn begin(
-        self: &Arc<Self>,
+        &self,
         id: Id,
         filter: Option<Filter>,
         tagged: Arc<Tagged>,
-        home: &Arc<Home>,
+        home: &Home,
     ) -> Result<(), Failure> {
         // Now, because creating a stream may wait for the device, which invalidates a capture.
         if let Err(failure) = home.aside() {
             log::warn!("no stream for allocations during a capture: {}", failure.text);
         }
-        let private = self.create(id, tagged, home)?;
+        let private = self.create(id, tagged)?;
         let mut routes = self.routes.lock();
         let complete = match routes.is_empty() {
             // The graph may run on any stream: no work of before may use what is idle.
             true => self.drain(home),
-            false => InFlight::default(),
+            false => Vec::new(),
         };
         routes.push(Route { id, private, filter: filter.map(Arc::new) });
         // Release: a thread that sees it finds the route.
         ROUTES.fetch_add(1, Ordering::Release);
         drop(routes);
-        complete.release();
+        release(complete);
         Ok(())
     }
 
     /// The private pool of this number, made if there is none, with one more use.
-    pub(crate) fn create(
-        self: &Arc<Self>,
-        id: Id,
-        above: Arc<Tagged>,
-        home: &Arc<Home>,
-    ) -> Result<Arc<Private>, Failure> {
+    pub(crate) fn create(&self, id: Id, above: Arc<Tagged>) -> Result<Arc<Private>, Failure> {
         let mut made = None;
         loop {
             let mut known = self.private.lock();
@@ -104,25 +101,8 @@ impl Captures {
                 return Ok(private);
             }
             drop(known);
-            made = Some(self.make(id, &above, home)?);
+            made = Some(Arc::new(Private::make(id, &above)?));
         }
-    }
-
-    fn make(
-        self: &Arc<Self>,
-        id: Id,
-        above: &Arc<Tagged>,
-        home: &Arc<Home>,
-    ) -> Result<Arc<Private>, Failure> {
-        // One name for all: metrics add up the children of a name, and programs make graphs again and again.
-        let name = format!("{}/graphs", above.pool.name());
-        let child = || above.pool.child(name.clone()).private(true);
-        // Without addresses for an arena it keeps blocks as they are.
-        let pool = child().build().or_else(|_| child().source(Source::Direct).build())?;
-        let own = Arc::new(Tagged::new(&above.tag, pool));
-        let (above, home, in_flight) = (Arc::clone(above), Arc::clone(home), Arc::downgrade(&self.in_flight));
-        let (uses, [is_released, is_used_on_oom]) = Default::default();
-        Ok(Arc::new(Private { id, above, own, is_released, home, in_flight, uses, is_used_on_oom }))
     }
 
     pub(crate) fn private(&self, id: Id) -> Option<Arc<Private>> {
@@ -201,24 +181,24 @@ impl Captures {
         all.into_iter().for_each(|(_, private)| self.keep_released(private));
         // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the
         // order of its stream.
-        self.drain(home).release();
-        let rest = std::mem::take(&mut *self.in_flight.lock());
-        rest.release();
+        release(self.drain(home));
+        let rest = mem::take(&mut *self.in_flight.lock());
+        release(rest);
     }
 
     fn keep_released(&self, private: Arc<Private>) {
         private.is_released.store(true, Ordering::Release);
-        self.in_flight.lock().released.push(private);
+        self.keep(InFlight::Pool(private));
     }
 
-    /// Keeps a block of no graph until no work on the device can use it.
-    pub(crate) fn keep_unordered(&self, buffer: Buffer<AnyDevice>) {
-        self.in_flight.lock().unordered.push(buffer);
+    /// Keeps freed memory until no work on the device can use it.
+    pub(crate) fn keep(&self, freed: InFlight) {
+        self.in_flight.lock().push(freed);
     }
 
-    /// What is kept so of a pool.
+    /// Blocks of no graph that are kept so, of a pool.
     pub(crate) fn unordered(&self, pool: &str) -> Unordered {
-        self.in_flight.lock().unordered_of(pool)
+        unordered_of(&self.in_flight.lock(), pool)
     }
 
     /// Frees memory of released graphs once the device has completed their work. Returns the bytes that they released;
@@ -232,18 +212,18 @@ impl Captures {
             }
             self.drain(home)
         };
-        (!complete.is_empty()).then(|| complete.release())
+        (!complete.is_empty()).then(|| release(complete))
     }
 
     /// Waits for the device. Returns what is complete then: all or, where it fails, nothing.
-    fn drain(&self, home: &Home) -> InFlight {
-        let freed = std::mem::take(&mut *self.in_flight.lock());
+    fn drain(&self, home: &Home) -> Vec<InFlight> {
+        let freed = mem::take(&mut *self.in_flight.lock());
         match home.drain() {
             Ok(()) => freed,
             Err(failure) => {
                 not_waited_for(freed.len(), &failure);
-                self.in_flight.lock().add(freed);
-                InFlight::default()
+                self.in_flight.lock().extend(freed);
+                Vec::new()
             }
         }
     }
@@ -252,7 +232,7 @@ impl Captures {
     pub(crate) fn bytes(&self) -> u64 {
         let all: Vec<_> = self.private.lock().values().cloned().collect();
         let private: u64 = all.iter().map(|private| private.own.held_bytes()).sum();
-        private + self.in_flight.lock().of_graphs_bytes()
+        private + bytes_of_graphs(&self.in_flight.lock())
     }
 }
 
@@ -277,7 +257,7 @@ mod tests {
         let options = Options::parse("device=host; host_capacity=16MiB; source=virtual").expect("good");
         let pool = CPool::new(0, options).expect("a pool");
         let (main, device) = (Arc::clone(&pool.main), &pool.home.device);
-        let private = pool.captures.create((0, 9), main, &pool.home).expect("a pool");
+        let private = pool.captures.create((0, 9), main).expect("a pool");
         let (stream, user) = (device.create_stream().expect("a stream"), device.create_stream());
         let Ok(AnyStream::Host(user)) = user else { panic!("of the host") };
         let (end, ended) = std::sync::mpsc::channel::<()>();

@@ -7,6 +7,7 @@ use crate::pool::CPool;
 use crate::private::{Captured, Id, Private};
 use crate::scopes;
 use crate::streams::{self, Named};
+use crate::uses;
 use std::sync::Arc;
 use vrampool::internal;
 
@@ -23,7 +24,7 @@ impl CPool {
     /// Makes a private pool without requests, or counts one more use of it.
     pub(crate) fn create_private(&self, id: Id) -> Result<(), Failure> {
         let tagged = scopes::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
-        self.captures.create(id, tagged, &self.home).map(drop)
+        self.captures.create(id, tagged).map(drop)
     }
 
     /// Replaces the live blocks of a private pool. If a limit has no room for the wanted ones, nothing is freed.
@@ -36,12 +37,12 @@ impl CPool {
             own = Some(serving);
         }
         blocks::each_of(self.handle, |address, held| {
-            if matches!(&held.memory, Memory::Captured(captured) if Arc::ptr_eq(captured.home(), private)) {
+            if matches!(&held.memory, Memory::Captured(captured) if Arc::ptr_eq(&captured.home, private)) {
                 live.push(address);
             }
         });
         for address in live {
-            blocks::remove(address, |_| Ok(()))?.free();
+            uses::free_any(address, |_| Ok(()))?;
         }
         let Some(own) = own else { return Ok(()) };
         for &Wanted { address, requested, stream } in wanted {
@@ -50,7 +51,8 @@ impl CPool {
                 let buffer = internal::allocate_at(&own.pool, address, requested, of)?;
                 Ok((buffer.ok_or_else(|| not_kept(address))?, Named::new(stream, of, epoch)))
             })?;
-            self.note(address, named, Memory::Captured(Box::new(Captured::new(private, buffer))))?;
+            let captured = Captured { buffer, home: Arc::clone(private) };
+            self.note(address, named, Memory::Captured(Box::new(captured)))?;
         }
         Ok(())
     }

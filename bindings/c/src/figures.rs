@@ -8,7 +8,7 @@ use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use vrampool::PoolStats;
-use vrampool::figures::{Figure, FigureKind, FigureValue, Group};
+use vrampool::figures::{Figure, FigureValue, Group};
 use vrampool_sleep::SleepArena;
 
 macro_rules! stats {
@@ -79,20 +79,6 @@ impl Stats {
     fn named(mut self) -> Value {
         self.fields().into_iter().map(|(name, value)| (name.to_owned(), Value::from(*value))).collect()
     }
-
-    /// Adds the figures of one more tag. All tags have the same caps.
-    fn and(mut self, mut other: Self) -> Self {
-        let kinds: Vec<_> = numbers(&PoolStats::default()).map(|(figure, _)| figure.kind).collect();
-        let kinds = kinds.into_iter().chain(OWN.map(|_| FigureKind::Gauge));
-        for (((_, sum), (_, more)), kind) in self.fields().into_iter().zip(other.fields()).zip(kinds) {
-            *sum = match kind {
-                FigureKind::Cap => *sum,
-                FigureKind::Age | FigureKind::Moment => *more.max(sum),
-                _ => sum.saturating_add(*more),
-            };
-        }
-        self
-    }
 }
 
 /// Counts free blocks that wait for the device, which the pool has as live buffers, as idle and in flight.
@@ -107,25 +93,27 @@ fn without_live(stats: &mut PoolStats, free: &Unordered) {
 }
 
 impl CPool {
-    /// Of each tag, by name.
+    /// Of each tag with its private pools, by name.
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
         let graphs = self.captures.all();
+        // With the bytes that are asleep, and those of their backup.
         let of_pool = |tagged: &Tagged| {
-            let mut full = tagged.pool.own_stats();
-            full.caps.limit_bytes = self.main.pool.limit();
-            without_live(&mut full, &self.captures.unordered(tagged.pool.name()));
-            let mut stats = Stats::of(&full);
-            if tagged.is_asleep() {
-                stats.asleep_bytes = stats.live_bytes;
-            }
-            stats.backup_bytes = tagged.arena.as_ref().map_or(0, SleepArena::backup_bytes);
-            (full, stats)
+            let mut stats = tagged.pool.own_stats();
+            without_live(&mut stats, &self.captures.unordered(tagged.pool.name()));
+            let asleep_bytes = if tagged.is_asleep() { stats.live_bytes } else { 0 };
+            (stats, asleep_bytes, tagged.arena.as_ref().map_or(0, SleepArena::backup_bytes))
         };
         let of = |tagged: &Arc<Tagged>| {
-            let (full, stats) = of_pool(tagged);
-            let graphs = graphs.iter().filter(|private| Arc::ptr_eq(&private.above, tagged));
-            let sum = graphs.fold(stats, |sum, private| sum.and(of_pool(&private.own).1));
-            (tagged.tag.clone(), full, sum)
+            let (mut full, mut asleep_bytes, mut backup_bytes) = of_pool(tagged);
+            full.caps.limit_bytes = self.main.pool.limit();
+            for private in graphs.iter().filter(|private| Arc::ptr_eq(&private.above, tagged)) {
+                let (more, asleep, backup) = of_pool(&private.own);
+                full.merge(&more);
+                asleep_bytes += asleep;
+                backup_bytes += backup;
+            }
+            let stats = Stats { asleep_bytes, backup_bytes, ..Stats::of(&full) };
+            (tagged.tag.clone(), full, stats)
         };
         self.tags().iter().map(of).collect()
     }

@@ -15,7 +15,6 @@ mod checkpoint;
 mod failure;
 pub mod figures;
 mod fork;
-mod hits;
 mod last_error;
 mod logging;
 mod memory;

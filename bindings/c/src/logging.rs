@@ -9,12 +9,14 @@ use crate::boundary::{exports, guard_anywhere};
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::fork::OfProcess;
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use parking_lot::Mutex;
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, ThreadId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::{mem, ptr};
 
 /// Called with each line: level, the part of vrampool, text.
 pub type LogCallback = extern "C" fn(*mut c_void, c_int, *const c_char, *const c_char);
@@ -42,23 +44,30 @@ struct Line {
 #[derive(Debug, Default)]
 struct State {
     sink: Option<Sink>,
-    lines: VecDeque<Line>,
-    lost: u64,
-    /// The thread that calls it.
-    teller: Option<JoinHandle<()>>,
-    ends: bool,
+    /// Begins with the first line.
+    delivery: Option<Delivery>,
+}
+
+/// The thread that calls the callback, and the queue before it.
+#[derive(Debug)]
+struct Delivery {
+    queue: SyncSender<Line>,
+    thread: JoinHandle<()>,
 }
 
 /// What is logged in this process.
 #[derive(Debug, Default)]
 struct Lines {
     state: Mutex<State>,
-    /// A line came, or the thread is to end.
-    changed: Condvar,
+    /// Lines that found the queue full.
+    lost: AtomicU64,
     /// Held while a callback takes another's place.
     changing: Mutex<()>,
-    /// The thread that calls the callback.
-    teller: Mutex<Option<ThreadId>>,
+}
+
+thread_local! {
+    /// The address of the [`Lines`] that this thread delivers. In a forked child they are others.
+    static DELIVERED: Cell<usize> = const { Cell::new(0) };
 }
 
 static LINES: OfProcess<Lines> = OfProcess::new();
@@ -76,20 +85,14 @@ exports! {
 /// Sets or unsets the callback for all lines up to `level`. Returns when the previous one is no longer called; it is
 /// called with all lines before first.
 fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void) -> Result<(), Failure> {
-    let filter = match level {
-        0 => LevelFilter::Off,
-        1 => LevelFilter::Error,
-        2 => LevelFilter::Warn,
-        3 => LevelFilter::Info,
-        4 => LevelFilter::Debug,
-        5 => LevelFilter::Trace,
-        _ => return Err(Failure::invalid("level", &format!("{level} is not one of 0 (none) to 5 (trace)"))),
-    };
+    let filter = usize::try_from(level).ok().and_then(|level| LevelFilter::iter().nth(level));
+    let filter = filter
+        .ok_or_else(|| Failure::invalid("level", &format!("{level} is not one of 0 (none) to 5 (trace)")))?;
     // What the callback before waits for may wait for the copy.
     check_no_callback()?;
     let of_process = LINES.get();
     let lines = &of_process.1;
-    if *lines.teller.lock() == Some(std::thread::current().id()) {
+    if DELIVERED.get() == ptr::from_ref(lines).addr() {
         return Err(Failure::new(
             Status::BUSY,
             "a log callback cannot replace the log callback; replace it outside of callbacks",
@@ -99,7 +102,13 @@ fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void) -> Result
     if !is_logger() {
         return Err(Failure::new(Status::UNSUPPORTED, "another logger is installed in this process"));
     }
-    lines.end_teller();
+    let previous = mem::take(&mut *lines.state.lock());
+    if let Some(Delivery { queue, thread }) = previous.delivery {
+        // The thread ends once it has delivered what is queued. A callback that panics has ended the process before.
+        drop(queue);
+        let _ = thread.join();
+    }
+    lines.lost.store(0, Ordering::Relaxed);
     let mut state = lines.state.lock();
     state.sink = callback.map(|callback| Sink { callback, user: user as usize });
     log::set_max_level(if state.sink.is_some() { filter } else { LevelFilter::Off });
@@ -114,24 +123,6 @@ fn is_logger() -> bool {
         IS_LOGGER.store(true, Ordering::Relaxed);
     }
     IS_LOGGER.load(Ordering::Relaxed)
-}
-
-impl Lines {
-    /// Ends the thread, after it has delivered all pending lines.
-    fn end_teller(&self) {
-        let teller = {
-            let mut state = self.state.lock();
-            state.ends = true;
-            state.teller.take()
-        };
-        self.changed.notify_all();
-        // A callback that panics ends it, and has ended the process before.
-        let _ = teller.map(JoinHandle::join);
-        let mut state = self.state.lock();
-        state.ends = false;
-        state.lines.clear();
-        state.lost = 0;
-    }
 }
 
 impl Log for Logger {
@@ -151,45 +142,37 @@ impl Log for Logger {
         };
         let of_process = LINES.get();
         let mut state = of_process.1.state.lock();
-        if state.sink.is_none() || state.ends {
-            return;
+        let Some(sink) = state.sink else { return };
+        if state.delivery.is_none() {
+            state.delivery = deliver(Arc::clone(&of_process), sink);
         }
-        if state.lines.len() >= MOST_LINES {
-            state.lost += 1;
-            return;
+        if state.delivery.as_ref().is_none_or(|delivery| delivery.queue.try_send(line).is_err()) {
+            // Relaxed: a count.
+            of_process.1.lost.fetch_add(1, Ordering::Relaxed);
         }
-        state.lines.push_back(line);
-        if state.teller.is_none() {
-            let own = Arc::clone(&of_process);
-            state.teller =
-                std::thread::Builder::new().name("vrampool log".into()).spawn(move || deliver(&own.1)).ok();
-        }
-        drop(state);
-        of_process.1.changed.notify_all();
     }
 
     fn flush(&self) {}
 }
 
-/// The work of the thread.
-fn deliver(lines: &Lines) {
-    *lines.teller.lock() = Some(std::thread::current().id());
-    loop {
-        let mut state = lines.state.lock();
-        while state.lines.is_empty() && !state.ends {
-            lines.changed.wait(&mut state);
+/// Begins a thread that calls the callback with each line of a queue; `None` if there can be none.
+fn deliver(of_process: Arc<(u64, Lines)>, sink: Sink) -> Option<Delivery> {
+    let (queue, lines) = mpsc::sync_channel(MOST_LINES);
+    let work = move || {
+        let own = &of_process.1;
+        DELIVERED.set(ptr::from_ref(own).addr());
+        for line in lines {
+            let lost = own.lost.swap(0, Ordering::Relaxed);
+            call(sink, &line);
+            if lost > 0 {
+                let text = format!("{lost} lines were dropped, because {MOST_LINES} were pending");
+                let (level, target) = (Level::Warn, c"vrampool".to_owned());
+                call(sink, &Line { level, target, text: CString::new(text).unwrap_or_default() });
+            }
         }
-        let lost = std::mem::take(&mut state.lost);
-        let (Some(line), Some(sink)) = (state.lines.pop_front(), state.sink) else { break };
-        drop(state);
-        call(sink, &line);
-        if lost > 0 {
-            let text = CString::new(format!("{lost} lines were dropped, because {MOST_LINES} were pending"));
-            let (level, target) = (Level::Warn, c"vrampool".to_owned());
-            call(sink, &Line { level, target, text: text.unwrap_or_default() });
-        }
-    }
-    *lines.teller.lock() = None;
+    };
+    let thread = thread::Builder::new().name("vrampool log".into()).spawn(work).ok()?;
+    Some(Delivery { queue, thread })
 }
 
 fn call(sink: Sink, line: &Line) {

@@ -27,7 +27,7 @@ impl Memory {
     pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
         match self {
             Self::Pool(buffer) | Self::Unordered(buffer) => Some(buffer),
-            Self::Captured(captured) => captured.buffer(),
+            Self::Captured(captured) => Some(&captured.buffer),
             Self::Elsewhere => None,
         }
     }

@@ -3,7 +3,6 @@
 use crate::blocks;
 use crate::captured::Captures;
 use crate::failure::{Failure, Status, check_no_callback};
-use crate::hits;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::options::{Options, UNLIMITED};
@@ -32,7 +31,7 @@ pub(crate) struct CPool {
     /// One sleep, wake, or change of the limit at a time.
     pub(crate) changing: Mutex<()>,
     pub(crate) sleep_counts: Mutex<SleepCounts>,
-    pub(crate) captures: Arc<Captures>,
+    pub(crate) captures: Captures,
     pub(crate) recording: Recording,
 }
 
@@ -50,12 +49,13 @@ impl CPool {
             main,
             changing: Mutex::new(()),
             sleep_counts: Mutex::default(),
-            captures: Arc::default(),
+            captures: Captures::default(),
             recording: Recording::default(),
         })
     }
 
-    /// An idle block of this thread if it remembers where one is, or of memory that threads share: what `take` takes.
+    /// An idle block of this thread if it remembers where one is, or of memory that threads share: what `take` takes, by
+    /// C's numbers for pool and stream. This takes no table of pools, no count and, for its own idle blocks, no lock.
     /// `None` is no failure.
     #[inline(always)]
     pub(crate) fn allocate_hit(
@@ -104,7 +104,8 @@ impl CPool {
             let allocated = tagged.pool.allocate(bytes, stream);
             let buffer = allocated.or_else(|error| self.allocate_again(tagged, bytes, stream, error))?;
             if is_plain {
-                hits::remember(self.handle, named, bytes, &tagged.pool);
+                let numbers = Numbers { pool: self.handle, stream: raw as u64, epoch };
+                internal::know(numbers, bytes, &tagged.pool, named.id);
             }
             let address = buffer.address().ok_or_else(no_address)?;
             self.note(address, named, Memory::Pool(buffer))
@@ -151,7 +152,8 @@ impl CPool {
             Ok((buffer, Named::new(raw, stream, epoch)))
         })?;
         let address = buffer.address().unwrap_or(0);
-        self.note(address, named, Memory::Captured(Box::new(Captured::new(private, buffer))))
+        let captured = Captured { buffer, home: Arc::clone(private) };
+        self.note(address, named, Memory::Captured(Box::new(captured)))
     }
 
     /// A block for a stream that must not be asked for what it takes.
@@ -307,6 +309,7 @@ fn twice(address: u64) -> Failure {
 mod tests {
     use super::*;
     use crate::options::Options;
+    use crate::registry;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -329,5 +332,70 @@ mod tests {
         assert!(pool.captures.end((0, 7), &pool.home));
         drop(stream);
         pool.home.destroy(raw).expect("destroyed");
+    }
+
+    fn pool(source: &str) -> u64 {
+        let options = format!("device=host; host_capacity=16MiB; source={source}");
+        let options = Options::parse(&options).expect("good");
+        registry::add(|handle| CPool::new(handle, options)).expect("a pool")
+    }
+
+    const SMALL: u64 = 100;
+    const LARGE: u64 = 2 << 20;
+
+    fn is_hit(handle: u64, size: u64) -> bool {
+        let of = Numbers { pool: handle, stream: 0, epoch: streams::epoch() };
+        internal::take_known(of, size).or_else(|| internal::take_known_large::<AnyDevice>(of, size)).is_some()
+    }
+
+    fn free(handle: u64, address: u64) {
+        assert_eq!(crate::vrampool_free(handle, address as *mut _, std::ptr::null_mut()), Status::OK);
+    }
+
+    /// Allocates and frees. Returns whether the next request is a hit.
+    fn remembers(handle: u64, bytes: u64) -> bool {
+        // Another test of the process may let a stream go at any time, and then this is tried again.
+        loop {
+            let before = streams::epoch();
+            free(handle, registry::with(handle, |pool| pool.allocate(bytes, 0)).expect("memory"));
+            let was_hit = is_hit(handle, bytes);
+            if streams::epoch() == before {
+                break was_hit;
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_thread_remembers_ends_with_a_recording_and_with_the_pool() {
+        let handle = pool("direct");
+        for bytes in [SMALL, LARGE] {
+            assert!(!is_hit(handle, bytes), "nothing was freed yet");
+            assert!(remembers(handle, bytes));
+            registry::with(handle, |pool| pool.recording.start(100)).expect("begun");
+            assert!(!is_hit(handle, bytes) && !remembers(handle, bytes), "each request is recorded");
+            registry::with(handle, |pool| pool.recording.stop(|_| Ok::<_, Failure>(()))).expect("ended");
+            assert!(remembers(handle, bytes));
+        }
+        registry::remove(handle).expect("it is there");
+        assert!(!is_hit(handle, SMALL) && !is_hit(handle, LARGE));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_request_in_a_scope_is_a_hit_of_the_default_tag() {
+        let handle = pool("virtual");
+        for bytes in [SMALL, LARGE] {
+            // The first request maps memory, and what is idle is recalled.
+            assert!(remembers(handle, bytes) || remembers(handle, bytes));
+            let other = registry::with(handle, |pool| pool.tagged_or_new("other")).expect("a tag");
+            scopes::begin(handle, &other);
+            assert!(!is_hit(handle, bytes), "it is the other tag's");
+            let by_name = registry::with(handle, |pool| pool.allocate_tagged(DEFAULT_TAG, bytes, 0));
+            free(handle, by_name.expect("memory"));
+            assert!(!is_hit(handle, bytes) && !remembers(handle, bytes), "the scope is still open");
+            scopes::end(handle).expect("it was begun");
+            assert!(remembers(handle, bytes));
+        }
+        registry::remove(handle).expect("it is there");
     }
 }

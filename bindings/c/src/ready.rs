@@ -3,12 +3,14 @@
 //!
 //! Neither the device is waited for, nor a lock that is held during a call of its driver.
 
-use crate::blocks::{self, Held};
+use crate::blocks;
 use crate::boundary::guarded;
 use crate::registry;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use vrampool::any::AnyDevice;
+use vrampool::{Buffer, internal};
 
 /// Allocates a block of idle memory, under `tag`, or under that of this thread's scope. Returns its address.
 ///
@@ -28,14 +30,10 @@ pub enum Freed {
     /// It is free.
     Done,
     /// It is this caller's to free, by dropping this, which may wait.
-    Later(Later),
-    /// Nothing changed: [`vrampool_free_at`](crate::vrampool_free_at) frees it, or says why not.
+    Later(Buffer<AnyDevice>),
+    /// Nothing changed: [`vrampool_free_at`](crate::vrampool_free_at) frees it, or reports why not.
     No,
 }
-
-/// A block that is freed when this is dropped, which may wait for the device.
-#[derive(Debug)]
-pub struct Later(Option<Held>);
 
 /// Frees the block whose address is at `place`, which becomes null in the same step, behind the work on the
 /// stream that it was allocated for.
@@ -47,25 +45,11 @@ pub fn free_at(place: &AtomicPtr<c_void>) -> Freed {
         if address.is_null() {
             return Ok(Freed::No);
         }
-        let Some(held) = blocks::remove_ready(address as u64) else {
+        let Some(buffer) = blocks::remove_plain(address as u64, None, |_| true) else {
             place.store(address, Ordering::Release);
             return Ok(Freed::No);
         };
-        Ok(held.free_ready().map_or(Freed::Done, |held| Freed::Later(Later(Some(held)))))
+        Ok(internal::release_ready(buffer).map_or(Freed::Done, Freed::Later))
     });
     freed.unwrap_or(Freed::No)
-}
-
-impl Drop for Later {
-    fn drop(&mut self) {
-        if let Some(held) = self.0.take() {
-            let freed = guarded(|| {
-                held.free();
-                Ok(())
-            });
-            if let Err(failure) = freed {
-                log::error!("a block is not freed: {}", failure.text);
-            }
-        }
-    }
 }

@@ -9,14 +9,13 @@ use crate::memory::Memory;
 use crate::streams;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::backend::StreamId;
 use vrampool_trace::Recorder;
 
 /// A pool's.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Recording {
     /// The recording's number, unique in the process; 0 without one.
     present: AtomicU64,
@@ -137,12 +136,6 @@ impl Note {
 
 fn not_recorded() -> Failure {
     Failure::new(Status::INVALID_ARGUMENT, "the pool is not recorded; start that first")
-}
-
-impl fmt::Debug for Recording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Recording").field(&self.recorder.load()).finish()
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::tags::Tagged;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool::internal;
@@ -18,19 +18,10 @@ struct Scope {
     is_owned: bool,
 }
 
-struct Scopes {
-    /// How many there are: what every request asks first.
-    open: Cell<usize>,
-    /// The innermost last. Another thread may have ended some of them.
-    of: RefCell<Vec<Arc<Scope>>>,
-}
-
 thread_local! {
-    static SCOPES: Scopes = const { Scopes { open: Cell::new(0), of: RefCell::new(Vec::new()) } };
+    /// The innermost last. Another thread may have ended some of them.
+    static SCOPES: RefCell<Vec<Arc<Scope>>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Whether any thread ever opened one: most programs have none, and then no request looks at its thread's.
-static WERE_ANY: AtomicBool = AtomicBool::new(false);
 
 /// Opens a scope on this thread, which [`end`] ends.
 pub(crate) fn begin(pool: u64, tagged: &Arc<Tagged>) {
@@ -38,56 +29,43 @@ pub(crate) fn begin(pool: u64, tagged: &Arc<Tagged>) {
 }
 
 fn open(pool: u64, tagged: &Arc<Tagged>, is_owned: bool) -> Arc<Scope> {
-    // Relaxed, here and below: only this thread has to see it.
-    WERE_ANY.store(true, Ordering::Relaxed);
     internal::forget_known();
     let (tagged, is_open) = (Arc::downgrade(tagged), AtomicBool::new(true));
     let scope = Arc::new(Scope { pool, tagged, is_open, is_owned });
     // A thread that is ending has none.
-    let _ = SCOPES.try_with(|scopes| {
-        scopes.of.borrow_mut().push(Arc::clone(&scope));
-        scopes.open.set(scopes.open.get() + 1);
-    });
+    let _ = SCOPES.try_with(|scopes| scopes.borrow_mut().push(Arc::clone(&scope)));
     scope
 }
 
 /// Ends this thread's innermost scope of a pool.
 pub(crate) fn end(pool: u64) -> Result<(), Failure> {
-    let innermost = SCOPES.try_with(|scopes| scopes.innermost(|scope| scope.pool == pool)).ok().flatten();
-    let ended =
-        innermost.ok_or_else(|| Failure::invalid("tag", "this thread has no open scope of the pool"))?;
-    ended.end();
+    let none = || Failure::invalid("tag", "this thread has no open scope of the pool");
+    innermost(|scope| scope.pool == pool).ok_or_else(none)?.end();
     Ok(())
 }
 
 /// What this thread allocates from now, if it is in a scope of the pool.
 #[inline(always)]
 pub(crate) fn current(pool: u64) -> Option<Arc<Tagged>> {
-    if !WERE_ANY.load(Ordering::Relaxed) {
-        return None;
-    }
-    SCOPES.try_with(|scopes| if scopes.open.get() == 0 { None } else { scopes.tagged(pool) }).ok().flatten()
+    innermost(|scope| scope.pool == pool)?.tagged.upgrade()
 }
 
-impl Scopes {
-    #[cold]
-    fn tagged(&self, pool: u64) -> Option<Arc<Tagged>> {
-        self.innermost(|scope| scope.pool == pool)?.tagged.upgrade()
-    }
-
-    /// The innermost open scope that is meant.
-    fn innermost(&self, is_meant: impl Fn(&Scope) -> bool) -> Option<Arc<Scope>> {
-        let mut of = self.of.borrow_mut();
-        of.retain(|scope| scope.is_open.load(Ordering::Relaxed));
-        self.open.set(of.len());
-        of.iter().rev().find(|scope| is_meant(scope)).cloned()
-    }
+/// This thread's innermost open scope that is meant.
+#[inline]
+fn innermost(is_meant: impl Fn(&Scope) -> bool) -> Option<Arc<Scope>> {
+    let find = |scopes: &RefCell<Vec<Arc<Scope>>>| {
+        let mut scopes = scopes.borrow_mut();
+        // Relaxed, here and below: only this thread has to see it.
+        scopes.retain(|scope| scope.is_open.load(Ordering::Relaxed));
+        scopes.iter().rev().find(|scope| is_meant(scope)).cloned()
+    };
+    SCOPES.try_with(find).ok().flatten()
 }
 
 impl Scope {
     fn end(&self) {
         self.is_open.store(false, Ordering::Relaxed);
-        let _ = SCOPES.try_with(|scopes| scopes.innermost(|_| false));
+        let _ = innermost(|_| false);
     }
 }
 
@@ -103,7 +81,7 @@ impl ThreadScope {
     /// Whether it is the innermost one of this thread; `None` if the thread has none.
     #[must_use]
     pub fn is_innermost(of: Option<&Self>) -> Option<bool> {
-        let innermost = SCOPES.try_with(|scopes| scopes.innermost(|scope| scope.is_owned)).ok().flatten()?;
+        let innermost = innermost(|scope| scope.is_owned)?;
         Some(of.is_some_and(|of| Arc::ptr_eq(&of.0, &innermost)))
     }
 

@@ -83,7 +83,7 @@ pub(crate) fn live_spans(handle: u64) -> Vec<Span> {
 
 fn private_of(memory: &Memory) -> Option<Id> {
     match memory {
-        Memory::Captured(captured) => captured.home().listed_id(),
+        Memory::Captured(captured) => captured.home.listed_id(),
         _ => None,
     }
 }
@@ -160,7 +160,7 @@ impl CPool {
         blocks::each_of(self.handle, |address, held| {
             let Some(buffer) = held.memory.buffer() else { return };
             let (state, private) = match &held.memory {
-                Memory::Captured(captured) => ("private", Arc::as_ptr(captured.home()).addr()),
+                Memory::Captured(captured) => ("private", Arc::as_ptr(&captured.home).addr()),
                 _ => ("live", 0),
             };
             let live = Live {

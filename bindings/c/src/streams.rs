@@ -1,21 +1,20 @@
 //! Streams by the handles that C knows them by.
 
 use crate::failure::{Failure, Status};
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::mem;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::backend::{StreamId, fork};
+use vrampool::backend::StreamId;
 use vrampool::{Backend, Stream};
 
 /// A pool's device, where its streams are found.
 #[derive(Debug)]
 pub(crate) struct Home {
-    /// The pool's handle, under which threads know its streams.
+    /// The pool's handle, under which its streams are known. Segments have 0, and no known streams.
     key: u64,
     pub(crate) device: AnyDevice,
     /// What null is where the device has no default stream of its own.
@@ -30,12 +29,23 @@ static MADE: Mutex<BTreeMap<usize, AnyStream>> = Mutex::new(BTreeMap::new());
 /// Streams of brokers, by handle. They end with their broker.
 static BROKER_STREAMS: Mutex<BTreeMap<usize, AnyStream>> = Mutex::new(BTreeMap::new());
 
-/// Changes when entries that threads keep become invalid: by [`OF_STREAMS`] for entries of streams and of requests, by
-/// 1 for entries of requests alone.
+/// Changes when what threads remember of requests becomes invalid.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// The step of [`EPOCH`] that invalidates entries of streams: a power of two, because look-ups divide by it.
-const OF_STREAMS: u64 = 1 << 16;
+/// Changes when [known streams](KNOWN) become invalid.
+static RETIRED: AtomicU64 = AtomicU64::new(0);
+
+/// The streams that were found since one was retired, by pool and handle; read without a lock.
+static KNOWN: ArcSwapOption<Known> = ArcSwapOption::const_empty();
+
+#[derive(Debug, Clone)]
+struct Known {
+    retired: u64,
+    streams: BTreeMap<(u64, usize), AnyStream>,
+}
+
+/// How many streams are known at most.
+const MOST_KNOWN: usize = 1024;
 
 /// `CU_STREAM_PER_THREAD`: on each thread the handle of another stream.
 pub(crate) const PER_THREAD: usize = 2;
@@ -62,100 +72,52 @@ pub(crate) fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// How many streams a thread remembers.
-const KNOWN: usize = 16;
-
-struct Known {
-    key: u64,
-    raw: usize,
-    stream: AnyStream,
-}
-
-struct Memory {
-    known: RefCell<[Option<Known>; KNOWN]>,
-    /// [`epoch`] over [`OF_STREAMS`] when it was last emptied.
-    epoch: Cell<u64>,
-}
-
-/// Streams that threads knew as they ended. The last handle to a stream calls the driver when it goes, and no
-/// driver is called while a thread's own variables are destroyed: some of the driver's may be destroyed by then.
-static LEFT: Mutex<Vec<Known>> = Mutex::new(Vec::new());
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let left = self.known.get_mut().iter_mut().filter_map(Option::take);
-        if fork::is_forked() {
-            // The lock may be held by a thread that is not here, and the streams are the parent's.
-            return left.for_each(mem::forget);
-        }
-        LEFT.lock().extend(left);
-    }
-}
-
-thread_local! {
-    static MEMORY: Memory = const { Memory { known: RefCell::new([const { None }; KNOWN]), epoch: Cell::new(0) } };
-}
-
 impl Home {
     pub(crate) fn new(key: u64, device: AnyDevice) -> Self {
         Self { key, device, null: OnceLock::new(), aside: OnceLock::new() }
     }
 
-    /// Does something with a stream. One that this thread had lately takes no lock and no count.
+    /// Calls `act` with a stream. A known stream takes no lock and no count.
     #[inline(always)]
     pub(crate) fn with_stream<T>(
         &self,
         raw: usize,
         act: impl FnOnce(&AnyStream) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut act = Some(act);
-        match (self.with_known(raw, |stream| act.take().map(|act| act(stream))), act) {
-            (Some(Some(done)), _) => done,
-            (_, Some(act)) => self.with_found(raw, act),
-            (_, None) => Err(Failure::new(Status::INTERNAL, "a call was lost")),
+        let known = KNOWN.load();
+        match self.known(known.as_deref(), raw) {
+            Some(stream) => act(stream),
+            None => act(&self.find_and_keep(raw)?),
         }
     }
 
-    /// Does something with a stream that this thread remembers; `None` where it does not.
+    /// Calls `act` with a known stream; `None` if it is unknown.
     #[inline(always)]
     pub(crate) fn with_known<T>(&self, raw: usize, act: impl FnOnce(&AnyStream) -> T) -> Option<T> {
-        let done = MEMORY.try_with(|memory| {
-            if memory.epoch.get() != epoch() / OF_STREAMS {
-                return None;
-            }
-            let known = memory.known.try_borrow().ok()?;
-            let known = known[place(self.key, raw)].as_ref()?;
-            if known.key != self.key || known.raw != raw {
-                return None;
-            }
-            Some(act(&known.stream))
-        });
-        done.ok().flatten()
+        self.known(KNOWN.load().as_deref(), raw).map(act)
+    }
+
+    #[inline(always)]
+    fn known<'a>(&self, known: Option<&'a Known>, raw: usize) -> Option<&'a AnyStream> {
+        known.filter(|known| known.retired == RETIRED.load(Ordering::Acquire))?.streams.get(&(self.key, raw))
     }
 
     #[cold]
     #[inline(never)]
-    fn with_found<T>(
-        &self,
-        raw: usize,
-        act: impl FnOnce(&AnyStream) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        drop_left();
+    fn find_and_keep(&self, raw: usize) -> Result<AnyStream, Failure> {
+        // Before it is found: a stream that is retired meanwhile is not known.
+        let retired = RETIRED.load(Ordering::Acquire);
         let stream = self.find(raw)?;
-        // A thread that ends, or is in here already, does without.
-        let before = MEMORY.try_with(|memory| {
-            let mut known = memory.known.try_borrow_mut().ok()?;
-            let epoch = epoch() / OF_STREAMS;
-            let forgotten = match memory.epoch.replace(epoch) == epoch {
-                true => None,
-                false => Some(mem::replace(&mut *known, [const { None }; KNOWN])),
-            };
-            let entry = Known { key: self.key, raw, stream: stream.clone() };
-            Some((forgotten, known[place(self.key, raw)].replace(entry)))
-        });
-        // The last handle to a stream may do anything when it goes.
-        drop(before);
-        act(&stream)
+        if raw != PER_THREAD {
+            KNOWN.rcu(|known| {
+                let known =
+                    known.as_deref().filter(|of| of.retired == retired && of.streams.len() < MOST_KNOWN);
+                let mut streams = known.map(|known| known.streams.clone()).unwrap_or_default();
+                streams.insert((self.key, raw), stream.clone());
+                Some(Arc::new(Known { retired, streams }))
+            });
+        }
+        Ok(stream)
     }
 
     /// The stream of this handle.
@@ -220,7 +182,6 @@ impl Home {
         let made = MADE.lock().remove(&raw);
         forget();
         drop((made, stream));
-        drop_left();
         Ok(())
     }
 
@@ -234,7 +195,6 @@ impl Home {
             stream => self.device.synchronize(stream)?,
         }
         forget();
-        drop_left();
         Ok(())
     }
 
@@ -304,7 +264,6 @@ pub(crate) fn unregister_broker_streams(handles: impl Iterator<Item = usize>) {
     };
     forget();
     drop(ended);
-    drop_left();
 }
 
 /// Lets a stream go, whose work is done: blocks that were used on it have handles to it for as long as they
@@ -320,16 +279,12 @@ fn retire(stream: &AnyStream) -> Result<(), Failure> {
     }
 }
 
-/// Lets go of the streams that ended threads knew.
-fn drop_left() {
-    let left = mem::take(&mut *LEFT.lock());
-    drop(left);
-}
-
-/// What threads remember is wrong from now on.
+/// Known streams, and what threads remember of requests, are wrong from now on.
 pub(crate) fn forget() {
     // Release, here and below: pairs with the acquire of readers.
-    EPOCH.fetch_add(OF_STREAMS, Ordering::Release);
+    RETIRED.fetch_add(1, Ordering::Release);
+    forget_requests();
+    KNOWN.store(None);
 }
 
 /// What threads remember of requests is wrong from now on: a pool begins to be recorded.
@@ -337,45 +292,9 @@ pub(crate) fn forget_requests() {
     EPOCH.fetch_add(1, Ordering::Release);
 }
 
-#[inline(always)]
-fn place(key: u64, raw: usize) -> usize {
-    let hash = (raw as u64 ^ key.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> (u64::BITS - KNOWN.ilog2())) as usize
-}
-
 fn unknown(raw: usize) -> Failure {
     Failure::invalid(
         "stream",
         &format!("{raw:#x} was not returned by vrampool_stream_create; null is the default stream"),
     )
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-    use vrampool::host::HostDevice;
-
-    /// Another thread of the parent holds the lock at the fork, for ever as the child sees it.
-    #[test]
-    fn a_thread_that_ends_in_a_forked_child_waits_for_no_lock() {
-        let device = AnyDevice::from(HostDevice::new());
-        let stream = device.create_stream().expect("a stream");
-        let memory = Memory { known: RefCell::new([const { None }; KNOWN]), epoch: Cell::new(0) };
-        memory.known.borrow_mut()[0] = Some(Known { key: 1, raw: 1, stream });
-        let locked = LEFT.lock();
-        // SAFETY: the child drops one value, which is what is tested, and ends without any destructor.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: a call without memory; the alarm only ends a child that would wait.
-            unsafe { libc::alarm(30) };
-            drop(memory);
-            // SAFETY: a call without memory.
-            unsafe { libc::_exit(0) }
-        }
-        let mut status = 0;
-        // SAFETY: `status` is written once, before the call returns.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        drop(locked);
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
-    }
 }

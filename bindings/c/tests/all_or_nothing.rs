@@ -5,11 +5,11 @@ mod calls;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda_driver;
 
-use calls::{free, ok, stats};
+use calls::ok;
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
-use vrampool_c::boundary::{Out, Text};
+use vrampool_c::boundary::Out;
 use vrampool_c::*;
 
 const MIB: u64 = 1 << 20;
@@ -29,59 +29,10 @@ fn allocate(pool: u64, tag: Option<&CStr>, bytes: u64) -> Result<*mut c_void, St
     if allocated == Status::OK { Ok(address) } else { Err(allocated) }
 }
 
-/// A pool, where the device has virtual memory.
-fn virtual_pool(options: &CStr) -> Option<u64> {
-    let mut pool = 0;
-    match vrampool_create(Text::from(options), Out::from(&mut pool)) {
-        Status::UNSUPPORTED => {
-            vrampool_test_support::skipped(format_args!("{}", last_error_text()));
-            return None;
-        }
-        created => ok(created),
-    }
-    Some(pool)
-}
-
 fn limit(pool: u64) -> u64 {
     let mut bytes = 0;
     ok(vrampool_get_limit(pool, Out::from(&mut bytes)));
     bytes
-}
-
-/// Also where one tag has more than that, and where it is raised.
-#[test]
-fn a_changed_limit_is_that_of_all_tags() {
-    let _alone = HOST.lock();
-    let Some(pool) = virtual_pool(c"device=host; source=virtual; limit=64MiB") else { return };
-    let tags = [None, Some(c"a"), Some(c"z")];
-    let serves = |bytes: u64| tags.map(|tag| allocate(pool, tag, bytes).map(free).is_ok());
-    assert_eq!(serves(40 * MIB), [true; 3]);
-    let live = allocate(pool, Some(c"z"), 16 * MIB).expect("memory");
-    ok(vrampool_set_limit(pool, 8 * MIB));
-    assert_eq!((limit(pool), serves(4 * MIB)), (8 * MIB, [false; 3]), "what is live stays");
-    free(live);
-    assert_eq!((serves(4 * MIB), serves(16 * MIB)), ([true; 3], [false; 3]));
-    ok(vrampool_set_limit(pool, 128 * MIB));
-    assert_eq!((limit(pool), serves(100 * MIB)), (128 * MIB, [true; 3]));
-    ok(vrampool_destroy(pool));
-}
-
-/// What is idle under five tags is no more than what one may have.
-#[test]
-fn the_cap_on_idle_bytes_is_that_of_all_tags() {
-    let _alone = HOST.lock();
-    let options =
-        c"device=host; source=virtual; max_cached_bytes=64KiB; magazine_bytes=0; size_classes=fixed";
-    let Some(pool) = virtual_pool(options) else { return };
-    let tags = [None, Some(c"a"), Some(c"b"), Some(c"c"), Some(c"d")];
-    let idle = || stats(pool).idle_bytes;
-    for tag in tags.into_iter().cycle().take(25) {
-        let blocks = [(); 3].map(|()| allocate(pool, tag, 16 << 10).expect("memory"));
-        blocks.into_iter().for_each(free);
-        assert!(idle() <= 64 << 10, "{} idle bytes", idle());
-    }
-    assert_eq!(idle(), 64 << 10);
-    ok(vrampool_destroy(pool));
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]

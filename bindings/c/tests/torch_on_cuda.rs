@@ -1,5 +1,5 @@
-//! PyTorch's symbols on a CUDA device: memory is not reused under work that was recorded, with one thread and
-//! with several. The simulated driver's race detector sees each mistake; on a GPU the contents do.
+//! PyTorch's symbols on a CUDA device: captures, and the ends of threads and pools. The simulated driver's race detector
+//! sees each mistake.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod calls;
@@ -15,54 +15,6 @@ use vrampool_c::*;
 
 const OPTIONS: [&CStr; 2] =
     [c"device=cuda:0; limit=32MiB; source=virtual", c"device=cuda:0; limit=32MiB; source=direct"];
-
-#[test]
-fn memory_that_a_stream_was_recorded_on_waits_for_it() {
-    for options in OPTIONS {
-        on_cuda(options, |driver, pool| {
-            let (one, two) = (stream(pool), stream(pool));
-            for value in 1..=50u8 {
-                let block = vrampool_torch_alloc(BYTES, 0, one);
-                driver.fill(block, value, BYTES, one);
-                driver.wait(one);
-                // Another stream reads it, as `tensor.record_stream` says.
-                let copy = vrampool_torch_alloc(BYTES, 0, two);
-                driver.copy(copy, block, BYTES, two);
-                vrampool_torch_record_stream(block, two);
-                vrampool_torch_free(block, BYTES, 0, one);
-                let next = vrampool_torch_alloc(BYTES, 0, one);
-                driver.fill(next, 0xFF, BYTES, one);
-                assert_eq!(driver.read(copy, two), vec![value; BYTES]);
-                vrampool_torch_free(next, BYTES, 0, one);
-                vrampool_torch_free(copy, BYTES, 0, two);
-            }
-            ok(vrampool_trim(pool, 0, Out::null()));
-        });
-    }
-}
-
-#[test]
-fn threads_with_streams_of_their_own_share_a_pool() {
-    for options in OPTIONS {
-        on_cuda(options, |driver, pool| {
-            std::thread::scope(|scope| {
-                for thread in 1..=3u8 {
-                    let own = stream(pool) as usize;
-                    scope.spawn(move || {
-                        let own = own as *mut c_void;
-                        for round in 0..60u8 {
-                            let value = thread * 60 + round % 60;
-                            let block = vrampool_torch_alloc(BYTES, 0, own);
-                            driver.fill(block, value, BYTES, own);
-                            assert_eq!(driver.read(block, own), vec![value; BYTES]);
-                            vrampool_torch_free(block, BYTES, 0, own);
-                        }
-                    });
-                }
-            });
-        });
-    }
-}
 
 /// What the captured stream freed and what another one freed: neither can wait for the other. The host waits
 /// for the other, and the captured stream gets both.
@@ -120,6 +72,21 @@ fn a_thread_that_ends_calls_no_driver() {
             ok(vrampool_destroy(calls::pool(c"device=host; host_capacity=1MiB")));
             drop(end);
             thread.join().expect("no panic");
+        });
+    }
+}
+
+#[test]
+fn the_last_block_of_a_destroyed_pool_is_freed_behind_the_stream_that_frees_it() {
+    for options in OPTIONS {
+        on_cuda(options, |driver, pool| {
+            let (one, two) = (stream(pool), stream(pool));
+            let block = vrampool_torch_alloc(BYTES, 0, one);
+            driver.fill(block, 1, BYTES, two);
+            ok(vrampool_destroy(pool));
+            vrampool_clear_error();
+            vrampool_torch_free(block, BYTES, 0, two);
+            ok(vrampool_last_error_code());
         });
     }
 }

@@ -1,11 +1,12 @@
 //! Pools and their blocks.
 
-use crate::blocks::{self, Held};
+use crate::blocks;
 use crate::boundary::{Given, Out, Place, Text, Versioned, exports, guarded};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
-use crate::{registry, uses};
+use crate::registry;
+use crate::uses::{self, Expected};
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
@@ -65,23 +66,23 @@ exports! {
     }
 
     fn vrampool_free(pool: u64, address: *mut c_void, stream: *mut c_void) {
-        free(address as u64, stream as usize, Expected { pool, bytes: None })
+        uses::free(address as u64, stream as usize, expected(pool, None), free_elsewhere)
     }
 
     fn vrampool_free_sized(pool: u64, address: *mut c_void, bytes: u64, stream: *mut c_void) {
-        free(address as u64, stream as usize, Expected { pool, bytes: Some(bytes) })
+        uses::free(address as u64, stream as usize, expected(pool, Some(bytes)), free_elsewhere)
     }
 
     fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_void>) {
         let place = address.get().ok_or_else(|| Failure::invalid("address", "it is null"))?;
         free_at(place, |address| match stream.get() {
-            Some(&stream) => free(address, stream as usize, Expected { pool: 0, bytes: None }),
+            Some(&stream) => uses::free(address, stream as usize, expected(0, None), free_elsewhere),
             None => match blocks::remove_plain(address, None, |_| true) {
                 Some(buffer) => {
                     internal::release(buffer);
                     Ok(())
                 }
-                None => blocks::remove(address, |_| Ok(())).map(Held::free),
+                None => uses::free_any(address, |_| Ok(())),
             },
         })
     }
@@ -92,7 +93,7 @@ exports! {
         if place.load(Ordering::Relaxed).is_null() {
             return;
         }
-        let freed = guarded(|| free_at(place, |address| blocks::remove(address, |_| Ok(())).map(Held::free)));
+        let freed = guarded(|| free_at(place, |address| uses::free_any(address, |_| Ok(()))));
         if let Err(failure) = freed
             && failure.status != Status::FORKED
         {
@@ -133,58 +134,18 @@ fn free_at(place: &AtomicPtr<c_void>, free: impl FnOnce(u64) -> Result<(), Failu
     free(address as u64).inspect_err(|_| place.store(address, Ordering::Release))
 }
 
-/// What a caller says of the block that it frees.
-#[derive(Debug, Clone, Copy)]
-struct Expected {
-    /// 0 for any.
-    pool: u64,
-    /// Bytes that were asked for.
-    bytes: Option<u64>,
-}
-
-impl Expected {
-    #[inline(always)]
-    fn is_right(self, held: &Held) -> bool {
-        (self.pool == 0 || self.pool == held.pool)
-            && self.bytes.is_none_or(|bytes| bytes == held.memory.requested())
-    }
-
-    /// # Errors
-    /// [`Status::MISMATCH`], with what is not right.
-    fn check(self, held: &Held) -> Result<(), Failure> {
-        let (pool, requested) = (self.pool, held.memory.requested());
-        match self.bytes {
-            _ if self.is_right(held) => Ok(()),
-            Some(bytes) if pool == 0 || pool == held.pool => {
-                Err(mismatch(&format!("{requested} bytes were requested, not {bytes}")))
-            }
-            _ => Err(mismatch(&format!("it belongs to pool {}, not to {pool}", held.pool))),
-        }
-    }
-}
-
-#[cold]
-fn mismatch(reason: &str) -> Failure {
-    Failure::new(Status::MISMATCH, format!("the block was not freed: {reason}"))
-}
-
+/// `pool` is 0 for any.
 #[inline(always)]
-fn free(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
-    match blocks::remove_plain(address, Some(stream), |held| expected.is_right(held)) {
-        Some(buffer) => {
-            internal::release(buffer);
-            Ok(())
-        }
-        None if address == 0 => Ok(()),
-        None => free_elsewhere(address, stream, expected),
-    }
+fn expected(pool: u64, bytes: Option<u64>) -> Expected {
+    Expected { pool: (pool != 0).then_some(pool), bytes }
 }
 
-/// Frees a block that may be recorded, of a graph, or used on another stream than it was allocated for.
 #[cold]
 #[inline(never)]
 fn free_elsewhere(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
+    if address == 0 {
+        return Ok(());
+    }
     uses::used_on(address, stream, |held| expected.check(held))?;
-    blocks::remove(address, |held| expected.check(held))?.free();
-    Ok(())
+    uses::free_any(address, |held| expected.check(held))
 }

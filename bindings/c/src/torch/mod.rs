@@ -11,7 +11,7 @@ mod throw;
 pub use crate::snapshot::Span;
 pub use filter::CppFunction;
 
-use crate::blocks::{self, Held};
+use crate::blocks;
 use crate::boundary::{self, Numbers, Out, Text, exports, guarded};
 use crate::captured::{self, Route};
 use crate::checkpoint::Wanted;
@@ -19,7 +19,8 @@ use crate::failure::{Failure, Status, check_no_callback};
 use crate::options::Options;
 use crate::pool::CPool;
 use crate::private::Id;
-use crate::{last_error, registry, snapshot, uses};
+use crate::uses::{self, Expected};
+use crate::{last_error, registry, snapshot};
 use filter::Filter;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use throw::find as thrower;
-use vrampool::{Backend, internal};
+use vrampool::Backend;
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
 const DEVICES: usize = 128;
@@ -120,7 +121,8 @@ exports! {
 
     extern "C" fn vrampool_torch_free(address: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
         if !address.is_null() {
-            reported(|| free(address as u64, size as u64, device, stream as usize));
+            let expected = Expected { pool: Some(known_pool(device)), bytes: Some(size as u64) };
+            reported(|| uses::free(address as u64, stream as usize, expected, free_elsewhere));
         }
     }
 
@@ -342,40 +344,20 @@ fn with<T>(device: c_int, act: impl FnOnce(&CPool) -> Result<T, Failure>) -> Res
     registry::with(pool(device)?, act)
 }
 
+/// The handle of a device's pool, if it has one.
+#[inline(always)]
+fn known_pool(device: c_int) -> u64 {
+    place(device).map_or(0, |pool| pool.load(Ordering::Acquire))
+}
+
 /// Frees the block in any case, and then returns an error if the arguments were wrong.
-#[inline(always)]
-fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
-    let is_right = |held: &Held| is_right(held, bytes, device);
-    match blocks::remove_plain(address, Some(stream), is_right) {
-        Some(buffer) => {
-            internal::release(buffer);
-            Ok(())
-        }
-        None => free_elsewhere((address, bytes, device, stream)),
-    }
-}
-
-#[inline(always)]
-fn is_right(held: &Held, bytes: u64, device: c_int) -> bool {
-    held.memory.requested() == bytes
-        && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
-}
-
-/// Frees a block on the general path: it is recorded, of a graph, freed on another stream, or the call has a wrong
-/// size or device.
 #[inline(never)]
-fn free_elsewhere((address, bytes, device, stream): (u64, u64, c_int, usize)) -> Result<(), Failure> {
-    let mut held = blocks::remove(address, |_| Ok(()))?;
-    let (is_right, requested) = (is_right(&held, bytes, device), held.memory.requested());
-    let recorded = uses::unless_asleep(uses::record_surely(&mut held, stream));
-    held.free();
-    if is_right {
-        return recorded;
-    }
-    let text = format!(
-        "{address:#x} was freed as {bytes} bytes of device {device}; it has {requested} bytes, or belongs to another device"
-    );
-    Err(Failure::new(Status::MISMATCH, text))
+fn free_elsewhere(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
+    let (mut held, home) = uses::remove(address, |_| Ok(()))?;
+    let checked = expected.check(&held);
+    let recorded = uses::unless_asleep(uses::record_surely(&mut held, &home, stream));
+    held.free(&home);
+    checked.and(recorded)
 }
 
 /// Throws what PyTorch expects where it is there; else keeps why not, and answers null.
