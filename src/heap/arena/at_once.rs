@@ -5,7 +5,6 @@
 //! never drop the last handle of a stream or a range.
 
 use super::ArenaBuffer;
-use super::detach::Phase;
 use super::live_block::LiveBlock;
 use super::request::ArenaRequest;
 use super::state::State;
@@ -39,7 +38,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if !self.is_emptied {
             return None;
         }
-        let state = State::<B>::of(backend_state).filter(|state| state.is_attached())?;
+        let state = backend_state.arena_mut::<B>().filter(|state| state.phase.is_attached())?;
         state.uses.ticks.used_by(stream.id());
         let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
         let ((block, mut offset, size), stitched) = match state.take_hole(&request) {
@@ -70,20 +69,20 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// The streams that may use the block, as [`users`](Self::users).
     pub(crate) fn users_in(&self, backend_state: &BackendState) -> Streams<B::Stream> {
-        State::<B>::in_state(backend_state).map(|state| state.users_of_live(self.block)).unwrap_or_default()
+        backend_state.arena::<B>().map(|state| state.users_of_live(self.block)).unwrap_or_default()
     }
 
     /// As [`users_in`](Self::users_in), but their ids.
     pub(crate) fn user_ids_in(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]> {
-        let slot = State::<B>::in_state(backend_state).and_then(|state| state.slots.get(self.block));
+        let slot = backend_state.arena::<B>().and_then(|state| state.slots.get(self.block));
         slot.map(|slot| slot.uses.ids()).unwrap_or_default()
     }
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
     #[inline]
     pub(crate) fn empty(&mut self, backend_state: &mut BackendState) -> bool {
-        let Some(state) = State::<B>::of(backend_state) else { return false };
-        if !state.is_attached() {
+        let Some(state) = backend_state.arena_mut::<B>() else { return false };
+        if !state.phase.is_attached() {
             return false;
         }
         // A block that a reset made stale has no user.
@@ -105,8 +104,11 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         self.stream = slots.take_sole(self.block);
         state.free_freed(self.block);
-        // Not the last handle while the lock is held: the block was live in this range, so the state has one.
-        drop(state.keep_handle_of_emptied(&mut self.range));
+        if state.backing.is_none() {
+            // A resize releases the range. Not the last handle while the lock is held: the block was live in this range,
+            // so the state has one.
+            drop(state.range.keep_handle(self.range.take()));
+        }
         self.becomes_empty();
         true
     }
@@ -144,20 +146,5 @@ impl<B: Backend> ArenaBuffer<B> {
             self.holds = OnceLock::new();
         }
         self.is_emptied = true;
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// Whether the arena is neither detached nor about to be.
-    #[inline]
-    fn is_attached(&self) -> bool {
-        matches!(self.phase, Phase::Attached)
-    }
-
-    /// Takes the range handle of an emptied buffer in an arena of fixed size, so that a resize releases the
-    /// range. Returns a handle to drop, if any.
-    #[inline]
-    fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
-        if self.backing.is_none() { self.range.keep_handle(handle.take()) } else { None }
     }
 }

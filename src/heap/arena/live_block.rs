@@ -1,8 +1,9 @@
 //! Users of a live block, and whether it may move.
 
-use crate::heap::space::BlockId;
+use crate::heap::space::{Arena, BlockId};
 use crate::streams::uses::{Access, Uses};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vrampool_backend::{CaptureId, Stream};
@@ -62,7 +63,7 @@ impl<S: Stream> LiveBlock<S> {
 #[derive(Debug)]
 pub(super) struct LiveBlocks<S>(Vec<Option<(BlockId, LiveBlock<S>)>>);
 
-impl<S> LiveBlocks<S> {
+impl<S: Stream> LiveBlocks<S> {
     pub(super) fn new() -> Self {
         Self(Vec::new())
     }
@@ -140,6 +141,15 @@ impl<S> LiveBlocks<S> {
 
     pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &LiveBlock<S>)> {
         self.0.iter().flatten().map(|(block, slot)| (*block, slot))
+    }
+
+    /// The extents of the engine blocks of all slots, by offset.
+    pub(super) fn extents(&self, engine: &Arena) -> Vec<Range<u64>> {
+        let blocks = self.0.iter().flatten().flat_map(|(block, slot)| [block].into_iter().chain(slot.more()));
+        let extents = blocks.map(|&block| engine.extent(block)).map(|(start, bytes)| start..start + bytes);
+        let mut extents: Vec<_> = extents.collect();
+        extents.sort_unstable_by_key(|extent| extent.start);
+        extents
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (BlockId, LiveBlock<S>)> {

@@ -6,7 +6,8 @@
 //!   `device_range`: its memory on the device, and that of before a resize;
 //! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
-//!   `live_block`: users and parts of a live block; `at_once`: requests and frees that need only bookkeeping;
+//!   `live_block`: users and parts of a live block; `free`: its free; `at_once`: requests and frees that need only
+//!   bookkeeping;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
 //! * `compaction`: moves blocks with their data; `reset`: forgets all blocks;
@@ -24,6 +25,7 @@ mod core;
 mod detach;
 mod device_range;
 mod find;
+mod free;
 mod hazards;
 mod live_block;
 mod mapping;

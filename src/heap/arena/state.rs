@@ -8,8 +8,7 @@ use super::mapping::pages::Backing;
 use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout, BlockId};
 use crate::streams::markers::Markers;
-use crate::streams::order::Freed;
-use crate::streams::uses::{AwaitedUsers, Streams, Uses, await_also};
+use crate::streams::uses::{AwaitedUsers, Streams, await_also};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
@@ -41,21 +40,6 @@ pub(super) struct ArenaPeaks {
     pub(super) staged: u64,
     /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
     pub(super) needed: u64,
-}
-
-/// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
-/// handle of a stream may wait for its work.
-#[derive(Debug)]
-pub(super) struct AfterFree<S> {
-    _dropped: Option<(Uses<S>, Streams<S>)>,
-    /// Set if the free records markers.
-    pub(super) to_record: Option<Freed<S>>,
-}
-
-impl<S> Default for AfterFree<S> {
-    fn default() -> Self {
-        Self { _dropped: None, to_record: None }
-    }
 }
 
 /// The memory that serves a request.
@@ -124,13 +108,6 @@ impl<B: Backend> State<B> {
         self.slots.get(block).map(|slot| slot.uses.users()).unwrap_or_default()
     }
 
-    /// Frees a block whose slot is removed.
-    #[inline]
-    pub(super) fn free_freed(&mut self, block: BlockId) {
-        // The block is live, and does not move.
-        let _ = self.engine.free(block);
-    }
-
     /// Returns a new block's offset and size, and the streams to wait for, if any. Its slot does not exist
     /// yet.
     // Not in a struct with the block's name: that would be stored in parts and read as one. A processor waits
@@ -144,28 +121,6 @@ impl<B: Backend> State<B> {
         let (offset, size) = self.engine.extent(block);
         self.note_used(&(offset..offset + size));
         (offset, size, self.uses.awaited_for(&(offset..offset + size), stream))
-    }
-
-    /// Frees a block that is not moving. Does nothing for a stale block.
-    #[inline(always)]
-    pub(super) fn free(&mut self, block: BlockId) -> AfterFree<B::Stream> {
-        let Some(slot) = self.slots.remove(block) else { return AfterFree::default() };
-        let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
-        let is_marked = slot.uses.is_shared() || may_mark && self.is_marker_due(bytes, slot.uses.only_user());
-        for &block in [block].iter().chain(slot.more()) {
-            let (offset, size) = self.engine.extent(block);
-            let range = offset..offset + size;
-            if self.engine.free(block).is_ok()
-                && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
-            {
-                self.uses.put(range, &slot.uses);
-            }
-        }
-        let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
-        if to_record.is_none() && may_mark {
-            self.uses.freed_unmarked(&slot.uses.writer, bytes);
-        }
-        AfterFree { _dropped: Some((slot.uses, self.uses.take_dropped())), to_record }
     }
 
     /// As [`await_users`](Self::await_users), for the other engine blocks of a stitched block.
@@ -213,5 +168,24 @@ impl<B: Backend> State<B> {
     pub(super) fn note_peak(&mut self) {
         let used = self.engine.used().saturating_sub(self.peaks.staged);
         self.peaks.used = self.peaks.used.max(used);
+    }
+
+    pub(super) fn extent(&self, block: BlockId) -> Range<u64> {
+        let (start, bytes) = self.engine.extent(block);
+        start..start + bytes
+    }
+
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        match &self.backing {
+            Some(backing) => backing.mapped,
+            None => self.range.reserved_bytes(),
+        }
+    }
+
+    pub(super) fn reserved_peak(&mut self) -> &mut u64 {
+        match &mut self.backing {
+            Some(backing) => &mut backing.mapped_peak,
+            None => &mut self.peaks.reserved,
+        }
     }
 }

@@ -91,7 +91,7 @@ impl<B: Backend> Deref for StateGuard<'_, B> {
 
     #[inline]
     fn deref(&self) -> &State<B> {
-        match State::in_state(&self.depot.backend_state) {
+        match self.depot.backend_state.arena() {
             Some(state) => state,
             None => unreachable!("an arena's lock has its state"),
         }
@@ -101,26 +101,26 @@ impl<B: Backend> Deref for StateGuard<'_, B> {
 impl<B: Backend> DerefMut for StateGuard<'_, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut State<B> {
-        match State::of(&mut self.depot.backend_state) {
+        match self.depot.backend_state.arena_mut() {
             Some(state) => state,
             None => unreachable!("an arena's lock has its state"),
         }
     }
 }
 
-impl<B: Backend> State<B> {
-    /// The state in a locked depot, if it has one.
+impl BackendState {
+    /// The arena's state, if it is one.
     #[inline]
-    pub(super) fn of(backend_state: &mut BackendState) -> Option<&mut Self> {
-        let BackendState::Arena(state) = backend_state else { return None };
-        (&mut **state as &mut dyn Any).downcast_mut()
+    pub(super) fn arena<B: Backend>(&self) -> Option<&State<B>> {
+        let Self::Arena(state) = self else { return None };
+        (&**state as &dyn Any).downcast_ref()
     }
 
-    /// As [`of`](Self::of), for reading.
+    /// As [`arena`](Self::arena), to be changed.
     #[inline]
-    pub(super) fn in_state(backend_state: &BackendState) -> Option<&Self> {
-        let BackendState::Arena(state) = backend_state else { return None };
-        (&**state as &dyn Any).downcast_ref()
+    pub(super) fn arena_mut<B: Backend>(&mut self) -> Option<&mut State<B>> {
+        let Self::Arena(state) = self else { return None };
+        (&mut **state as &mut dyn Any).downcast_mut()
     }
 }
 

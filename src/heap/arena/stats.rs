@@ -3,7 +3,6 @@
 use super::DeviceArena;
 use super::detach::Phase;
 use super::mapping::pages::{Backing, runs};
-use super::state::State;
 use super::state_lock::StateGuard;
 use crate::heap::core::LockedDepot;
 use crate::heap::space::block::SpanState;
@@ -13,22 +12,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
-
-impl<B: Backend> State<B> {
-    fn reserved_bytes(&self) -> u64 {
-        match &self.backing {
-            Some(backing) => backing.mapped,
-            None => self.range.reserved_bytes(),
-        }
-    }
-
-    fn reserved_peak(&mut self) -> &mut u64 {
-        match &mut self.backing {
-            Some(backing) => &mut backing.mapped_peak,
-            None => &mut self.peaks.reserved,
-        }
-    }
-}
 
 impl<B: Backend> DeviceArena<B> {
     /// The arena's device.

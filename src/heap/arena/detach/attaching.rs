@@ -153,10 +153,10 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
         let alone = self.changing.lock();
         let mut state = self.state.lock();
-        let Some(mut change) = state.take_detached() else { return Ok(None) };
+        let Some(mut change) = take_detached(&mut state) else { return Ok(None) };
         let freed: Vec<_> = change.views.extract_if(.., |view| !view.is_used()).collect();
         let mut gaps = Vec::new();
-        let planned = state.plan_attachment(&change, &mut gaps, &self.share);
+        let planned = plan_attachment(&mut state, &change, &mut gaps, &self.share);
         let range = Arc::clone(&state.range);
         drop(state);
         drop(freed);
@@ -173,7 +173,7 @@ impl<B: Backend> ArenaCore<B> {
     /// The caller holds the lock of changes.
     pub(crate) fn attach_empty(&self) -> Result<bool, Error> {
         let mut state = self.state.lock();
-        let Some(mut change) = state.take_detached() else { return Ok(false) };
+        let Some(mut change) = take_detached(&mut state) else { return Ok(false) };
         drop(state);
         let (unmapped, panic) = caught(|| self.unmap_views(&mut change.views));
         if let Err(error) = unmapped {
@@ -216,42 +216,40 @@ fn is_needed(live: &[Range<u64>], piece: Extent) -> bool {
     live.get(first).is_some_and(|extent| extent.start < piece.end())
 }
 
-impl<B: Backend> State<B> {
-    /// Begins a change of a detached arena. Returns `None` if it is not detached.
-    fn take_detached(&mut self) -> Option<Change<B>> {
-        let phase = std::mem::replace(&mut self.phase, Phase::Changing);
-        let Phase::Detached(mut change) = phase else {
-            self.phase = phase;
-            return None;
-        };
-        change.live = self.live();
-        Some(*change)
-    }
+/// Begins a change of a detached arena. Returns `None` if it is not detached.
+fn take_detached<B: Backend>(state: &mut State<B>) -> Option<Change<B>> {
+    let phase = std::mem::replace(&mut state.phase, Phase::Changing);
+    let Phase::Detached(mut change) = phase else {
+        state.phase = phase;
+        return None;
+    };
+    change.live = state.slots.extents(&state.engine);
+    Some(*change)
+}
 
-    /// Returns the indices of pieces that need new memory. Adds to `gaps` the parts of the range that need none, held.
-    fn plan_attachment(
-        &mut self,
-        change: &Change<B>,
-        gaps: &mut Vec<BlockId>,
-        share: &Share,
-    ) -> Result<Vec<usize>, Error> {
-        let (mut new, mut needed) = (Vec::new(), 0);
-        let is_private = self.backing.as_ref().is_some_and(|backing| backing.is_private);
-        for (index, DetachedPiece { extent, physical }) in change.pieces.iter().enumerate() {
-            match (is_private || is_needed(&change.live, *extent), physical) {
-                (false, None) => {
-                    gaps.push(self.engine.hold_at(extent.start, extent.bytes)?);
-                    continue;
-                }
-                (true, None) => new.push(index),
-                (_, Some(_)) => {}
+/// Returns the indices of pieces that need new memory. Adds to `gaps` the parts of the range that need none, held.
+fn plan_attachment<B: Backend>(
+    state: &mut State<B>,
+    change: &Change<B>,
+    gaps: &mut Vec<BlockId>,
+    share: &Share,
+) -> Result<Vec<usize>, Error> {
+    let (mut new, mut needed) = (Vec::new(), 0);
+    let is_private = state.backing.as_ref().is_some_and(|backing| backing.is_private);
+    for (index, DetachedPiece { extent, physical }) in change.pieces.iter().enumerate() {
+        match (is_private || is_needed(&change.live, *extent), physical) {
+            (false, None) => {
+                gaps.push(state.engine.hold_at(extent.start, extent.bytes)?);
+                continue;
             }
-            needed += extent.bytes;
+            (true, None) => new.push(index),
+            (_, Some(_)) => {}
         }
-        let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
-        if needed > limit {
-            return Err(BackendError::lacks(needed, share.limit(limit, 0)).into());
-        }
-        Ok(new)
+        needed += extent.bytes;
     }
+    let limit = state.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
+    if needed > limit {
+        return Err(BackendError::lacks(needed, share.limit(limit, 0)).into());
+    }
+    Ok(new)
 }

@@ -6,8 +6,8 @@ use super::view::{MapState, Mapping, View};
 use crate::error::{Error, Forbidden};
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::live_block::LiveBlock;
+use crate::heap::arena::mapping::pages::Backing;
 use crate::heap::arena::panics::caught;
-use crate::heap::arena::state::State;
 use crate::heap::space::ArenaError;
 use crate::streams::order::Need;
 use crate::streams::uses::{Streams, add};
@@ -155,9 +155,10 @@ impl<B: Backend> ArenaCore<B> {
         self.state.set_asleep(true);
         self.state.pool().into_iter().for_each(|pool| _ = pool.trim_to(0));
         let state = self.state.lock();
-        let (mut users, live) = (state.users_of_free(|_, _| true), state.live());
+        let (mut users, live) = (state.users_of_free(|_, _| true), state.slots.extents(&state.engine));
         state.slots.iter().for_each(|slot| slot.uses.each(|user| add(&mut users, user)));
-        let (pieces, views) = state.mapped();
+        let mapped = state.backing.as_ref().map(|backing| backing.views(&state.range));
+        let (pieces, views) = mapped.unwrap_or_default();
         drop(state);
         detaching.change = Some(Change { pieces, views, live, ..Change::default() });
         self.synchronize_users(&users, detaching.live())?;
@@ -178,7 +179,7 @@ impl<B: Backend> ArenaCore<B> {
         let (live, on_free) = (change.live.clone(), change.on_free.clone());
         let mut state = self.state.lock();
         // Blocks may have been freed in the meantime.
-        let still = state.live();
+        let still = state.slots.extents(&state.engine);
         let (mut whole, mut unmapped) = (None, 0);
         if let Some(backing) = &mut state.backing {
             let (was_mapped, kept) = (backing.mapped, change.kept());
@@ -200,22 +201,21 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-impl<B: Backend> State<B> {
+impl<B: Backend> Backing<B> {
     /// Returns all pieces, and all their views except ranges that no buffer uses.
-    fn mapped(&self) -> (Vec<DetachedPiece>, Vec<View<B>>) {
-        let Some(backing) = &self.backing else { return (Vec::new(), Vec::new()) };
-        let pieces = backing.extents.iter().zip(&backing.physical);
+    fn views(&self, range: &Arc<B::Memory>) -> (Vec<DetachedPiece>, Vec<View<B>>) {
+        let pieces = self.extents.iter().zip(&self.physical);
         let pieces = pieces
             .map(|(&extent, physical)| DetachedPiece { extent, physical: Some(physical.clone()) })
             .collect();
         let mapping = |offset, extent| Mapping { offset, extent, state: MapState::Accessible };
         let mut views = vec![View {
-            memory: Arc::clone(&self.range),
+            memory: Arc::clone(range),
             is_range: true,
             age: None,
-            mappings: backing.extents.iter().map(|&extent| mapping(extent.start, extent)).collect(),
+            mappings: self.extents.iter().map(|&extent| mapping(extent.start, extent)).collect(),
         }];
-        for (range, parts) in backing.ranges().filter(|(range, _)| !range.is_unused()) {
+        for (range, parts) in self.ranges().filter(|(range, _)| !range.is_unused()) {
             views.push(View {
                 memory: Arc::clone(&range.memory),
                 is_range: false,

@@ -28,10 +28,7 @@ pub(crate) use right::Refusal;
 pub(super) use right::is_changing_one;
 
 use super::DeviceArena;
-use super::state::State;
 use crate::error::Error;
-use crate::heap::space::BlockId;
-use std::ops::Range;
 use std::time::Duration;
 use vrampool_backend::{Backend, fork};
 
@@ -113,38 +110,5 @@ impl<B: Backend> DeviceArena<B> {
             Phase::Changing => Attachment::Changing,
             Phase::Detached(_) => Attachment::Detached,
         }
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// Returns the call that reports the free of a block to the owner of a detached arena, to be made without the
-    /// lock.
-    #[inline]
-    pub(super) fn freed_detached(&self, block: BlockId) -> Option<(OnFree, Vec<Range<u64>>)> {
-        match &self.phase {
-            Phase::Detached(detached) => {
-                let slot = self.slots.get(block)?;
-                let blocks = std::iter::once(block).chain(slot.more().iter().copied());
-                let freed = blocks.map(|block| self.extent(block)).collect();
-                Some((detached.on_free.clone(), freed))
-            }
-            _ => None,
-        }
-    }
-
-    /// The extents of the blocks of all buffers, by offset.
-    fn live(&self) -> Vec<Range<u64>> {
-        let blocks = self
-            .slots
-            .named()
-            .flat_map(|(block, slot)| std::iter::once(block).chain(slot.more().iter().copied()));
-        let mut live: Vec<_> = blocks.map(|block| self.extent(block)).collect();
-        live.sort_unstable_by_key(|extent| extent.start);
-        live
-    }
-
-    pub(super) fn extent(&self, block: BlockId) -> Range<u64> {
-        let (start, bytes) = self.engine.extent(block);
-        start..start + bytes
     }
 }

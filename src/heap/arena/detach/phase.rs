@@ -15,6 +15,14 @@ pub(crate) enum Phase<B: Backend> {
     Detached(Box<Change<B>>),
 }
 
+impl<B: Backend> Phase<B> {
+    /// Whether the arena is neither detached nor about to be.
+    #[inline]
+    pub(crate) fn is_attached(&self) -> bool {
+        matches!(self, Self::Attached)
+    }
+}
+
 /// The parts of an arena without its physical memory, or that is about to be.
 #[derive(Debug)]
 pub(crate) struct Change<B: Backend> {
@@ -24,7 +32,7 @@ pub(crate) struct Change<B: Backend> {
     pub(super) views: Vec<View<B>>,
     /// The extents of live blocks at its beginning, by offset.
     pub(super) live: Vec<Range<u64>>,
-    pub(super) on_free: OnFree,
+    pub(crate) on_free: OnFree,
 }
 
 /// The extent of a piece, and its physical memory if that could not be released.

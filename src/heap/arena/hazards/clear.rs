@@ -90,7 +90,7 @@ impl<B: Backend> State<B> {
             available_bytes: clear.iter().map(|part| part.bytes).sum(),
             largest_bytes: clear.iter().map(|part| part.bytes).max().unwrap_or(0),
         })?;
-        self.hold_parts(growth)
+        growth.hold(&mut self.engine)
     }
 
     /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by

@@ -1,14 +1,13 @@
 //! Tracks which streams may access which bytes, and when.
 //!
 //! * `ranges`: which streams may still use free parts of a range;
-//! * `marked_free`: frees that get markers; `progress`: polls markers;
+//! * `progress`: polls markers;
 //! * `host_waits`: waits on the host, so that a captured stream can use free memory;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `clear`: memory for a request that must not wait for some streams.
 
 pub(in crate::heap::arena) mod clear;
 pub(in crate::heap::arena) mod host_waits;
-mod marked_free;
 mod placement;
 pub(in crate::heap::arena) mod progress;
 pub(in crate::heap::arena) mod ranges;

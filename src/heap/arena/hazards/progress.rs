@@ -2,7 +2,6 @@
 
 use crate::heap::arena::DeviceArena;
 use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::state::State;
 use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::core::BackendState;
 use crate::streams::markers::Markers;
@@ -25,7 +24,7 @@ impl<B: Backend> DeviceArena<B> {
 
     /// Returns the markers and ticks in a locked depot, if it has an arena.
     pub(crate) fn order_in(backend_state: &BackendState) -> Option<(&Markers<B>, &Ticks)> {
-        State::<B>::in_state(backend_state).map(|state| (&state.markers, &state.uses.ticks))
+        backend_state.arena::<B>().map(|state| (&state.markers, &state.uses.ticks))
     }
 
     /// Polls the streams' markers, if a poll is due, and asks streams other than `stream`.

@@ -1,6 +1,7 @@
 //! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
 //! mapping is refused, it makes room for mappings and tries again.
 
+use super::grow::plan_growth;
 use super::make::{Lack, MakeFailure};
 use super::pages::{Budget, Growth, Weight};
 use crate::error::Error;
@@ -80,7 +81,7 @@ impl<B: Backend> Attempt<'_, B> {
         let is_small_beside = self.is_beside && state.zone_of(request) == Zone::Stable && has_front();
         let planned = match &self.waits {
             Waits::Refuse(refused) if !is_small_beside => state.plan_clear(request, self.budget, refused),
-            _ => state.plan_growth(request, self.budget),
+            _ => plan_growth(&mut state, request, self.budget),
         };
         match planned {
             Ok(growth) => self.make(state, growth),
@@ -101,8 +102,8 @@ impl<B: Backend> Attempt<'_, B> {
     /// Makes the memory, adds it to the arena, and serves the request before any other.
     fn make(&mut self, mut state: StateGuard<'_, B>, growth: Growth) -> Outcome<B> {
         let weight = growth.stitched.as_ref().map_or(Weight::default(), |(pieces, _)| Weight::of(pieces));
-        if !state.may_stitch(weight) {
-            state.cancel_growth(&growth);
+        if state.backing.as_ref().is_some_and(|backing| !backing.may_stitch(weight)) {
+            growth.cancel(&mut state.engine);
             drop(state);
             let refusal = BackendError::lacks(weight.bytes, Scarce::Mappings);
             return if self.is_beside { Err(refusal.into()) } else { self.retry_with(weight, &[], refusal) };

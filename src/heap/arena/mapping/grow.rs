@@ -1,13 +1,14 @@
 //! Adds memory to a growing arena. The way of a request to new memory is in `attempt`.
 
 use super::make::{Made, MakeFailure};
-use super::pages::{Budget, Extent, Growth, runs};
+use super::pages::{Backing, Budget, Extent, Growth, runs};
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::hazards::ranges::UseMap;
 use crate::heap::arena::request::ArenaRequest;
 use crate::heap::arena::state::{State, TakenBlock};
 use crate::heap::arena::state_lock::StateGuard;
-use crate::heap::space::{ArenaError, BlockId, Zone};
+use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical, Scarce};
@@ -39,7 +40,7 @@ impl<B: Backend> ArenaCore<B> {
                 _ => BackendError::lacks(bytes, Scarce::Addresses),
             }));
         };
-        let growth = state.hold_parts(growth)?;
+        let growth = growth.hold(engine)?;
         self.build(state, growth).map(drop).map_err(|failure| failure.into_error().into())
     }
 
@@ -61,68 +62,74 @@ impl<B: Backend> ArenaCore<B> {
         let mut state = self.state.lock();
         match made {
             Ok(made) => {
-                let taken = state.commit(growth, made);
+                let State { engine, backing, uses, .. } = &mut *state;
+                let taken = backing.as_mut().and_then(|backing| backing.commit(engine, uses, growth, made));
                 Ok((state, taken))
             }
             Err(mut failure) => {
-                state.cancel_growth(&growth);
-                state.keep_unreleased(&growth, mem::take(&mut failure.unreleased));
+                let State { engine, backing, uses, .. } = &mut *state;
+                growth.cancel(engine);
+                let unreleased = mem::take(&mut failure.unreleased);
+                backing.iter_mut().for_each(|own| own.keep_unreleased(engine, uses, &growth, &unreleased));
                 Err(failure)
             }
         }
     }
 }
 
-impl<B: Backend> State<B> {
-    /// Plans a growth for a request, and holds its existing parts.
-    pub(crate) fn plan_growth(
-        &mut self,
-        request: &ArenaRequest<'_, B::Stream>,
-        budget: Budget,
-    ) -> Result<Growth, ArenaError> {
-        let (zone, bytes) = (self.zone_of(request), request.bytes);
-        let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        let Self { engine, backing, .. } = self;
-        let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
-            let plan = |zone| backing.plan(engine, zone, size, budget);
-            plan(zone).or_else(|| plan(Zone::Dynamic))
-        });
-        match planned {
-            Some(growth) => self.hold_parts(growth),
-            None => Err(engine.refusal((bytes, zone))),
-        }
+/// Plans a growth for a request, and holds its existing parts.
+pub(super) fn plan_growth<B: Backend>(
+    state: &mut State<B>,
+    request: &ArenaRequest<'_, B::Stream>,
+    budget: Budget,
+) -> Result<Growth, ArenaError> {
+    let (zone, bytes) = (state.zone_of(request), request.bytes);
+    let size = bytes.checked_next_multiple_of(state.engine.alignment());
+    let State { engine, backing, .. } = state;
+    let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
+        let plan = |zone| backing.plan(engine, zone, size, budget);
+        plan(zone).or_else(|| plan(Zone::Dynamic))
+    });
+    match planned {
+        Some(growth) => growth.hold(engine),
+        None => Err(engine.refusal((bytes, zone))),
     }
+}
 
-    /// Holds the existing parts of a growth, and keeps records for all of it: once the device has made the memory,
-    /// adding it cannot fail.
-    pub(crate) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {
-        let held = self.hold_each(&mut growth);
-        held.inspect_err(|_| self.cancel_growth(&growth))?;
-        Ok(growth)
-    }
-
-    fn hold_each(&mut self, growth: &mut Growth) -> Result<(), ArenaError> {
-        let Growth { new, stitched, held, .. } = growth;
-        for &extent in stitched.iter().flat_map(|(_, fit)| &fit.extents) {
+impl Growth {
+    /// Holds its existing parts: once the device has made the memory, adding it cannot fail.
+    pub(in crate::heap::arena) fn hold(mut self, engine: &mut Arena) -> Result<Self, ArenaError> {
+        let Self { new, stitched, held, .. } = &mut self;
+        let mut extents = stitched.iter().flat_map(|(_, fit)| &fit.extents);
+        let outcome = extents.try_for_each(|extent| {
             let is_new = new.iter().any(|new| new.start <= extent.start && extent.start < new.end());
-            held.push(if is_new { None } else { Some(self.engine.hold_at(extent.start, extent.bytes)?) });
-        }
-        Ok(())
+            held.push(if is_new { None } else { Some(engine.hold_at(extent.start, extent.bytes)?) });
+            Ok(())
+        });
+        outcome.inspect_err(|_| self.cancel(engine))?;
+        Ok(self)
     }
 
-    /// Frees the held parts and the kept records of an abandoned growth.
-    pub(crate) fn cancel_growth(&mut self, growth: &Growth) {
-        growth.held.iter().flatten().for_each(|&block| self.engine.release(block));
+    /// Frees the held parts of an abandoned growth.
+    pub(super) fn cancel(&self, engine: &mut Arena) {
+        self.held.iter().flatten().for_each(|&block| engine.release(block));
     }
+}
 
+impl<B: Backend> Backing<B> {
     /// Adds new memory and returns the block of a stitched range, if one was made.
-    fn commit(&mut self, growth: Growth, made: Made<B>) -> Option<TakenBlock<B>> {
+    fn commit(
+        &mut self,
+        engine: &mut Arena,
+        uses: &mut UseMap<B::Stream>,
+        growth: Growth,
+        made: Made<B>,
+    ) -> Option<TakenBlock<B>> {
         let Growth { new, is_at_end, stitched, held } = growth;
-        self.add_pieces(&new, is_at_end, made.new);
-        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        self.add_pieces(engine, uses, &new, is_at_end, &made.new);
         let mut taken = None;
         if let (Some((pieces, fit)), Some(memory)) = (stitched, made.stitched) {
-            backing.add_stitched(Arc::clone(&memory), pieces);
+            self.add_stitched(Arc::clone(&memory), pieces);
             let block = |(extent, block): (&Extent, Option<BlockId>)| match block {
                 Some(block) => {
                     engine.let_in(block);
@@ -134,48 +141,58 @@ impl<B: Backend> State<B> {
             taken = TakenBlock::stitched(blocks, memory, fit.offset);
         }
         // After the stitched range was added, which serves this request: the end counts as younger.
-        self.note_end(&new, is_at_end);
+        self.note_end(engine, &new, is_at_end);
         taken
     }
 
     /// Adds the first pieces of an abandoned growth, which could be neither made accessible nor unmapped, until a
     /// release unmaps them.
-    fn keep_unreleased(&mut self, growth: &Growth, physical: Vec<Physical>) {
+    fn keep_unreleased(
+        &mut self,
+        engine: &mut Arena,
+        uses: &mut UseMap<B::Stream>,
+        growth: &Growth,
+        physical: &[Physical],
+    ) {
         let extents = &growth.new[..physical.len().min(growth.new.len())];
-        self.add_pieces(extents, growth.is_at_end, physical);
-        let Self { engine, backing: Some(backing), .. } = self else { return };
+        self.add_pieces(engine, uses, extents, growth.is_at_end, physical);
         for &extent in extents {
             let block = engine.hold_at(extent.start, extent.bytes);
-            backing.unreleased.extend(block.map(|block| (extent, block)));
+            self.unreleased.extend(block.map(|block| (extent, block)));
         }
-        self.note_end(extents, growth.is_at_end);
+        self.note_end(engine, extents, growth.is_at_end);
     }
 
     /// Records the end of the second part after pieces were added there.
-    fn note_end(&mut self, added: &[Extent], is_at_end: bool) {
-        let Self { engine, backing: Some(backing), .. } = self else { return };
-        if is_at_end && added.first().is_some_and(|extent| backing.zone_at(extent.start) == Zone::Dynamic) {
-            backing.ends_at(engine.end(Zone::Dynamic));
+    fn note_end(&mut self, engine: &Arena, added: &[Extent], is_at_end: bool) {
+        if is_at_end && added.first().is_some_and(|extent| self.zone_at(extent.start) == Zone::Dynamic) {
+            self.ends_at(engine.end(Zone::Dynamic));
         }
     }
 
-    /// Adds pieces at the end of a part of the range, or at the starts of gaps. Their records were promised.
-    fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
+    /// Adds pieces at the end of a part of the range, or at the starts of gaps.
+    fn add_pieces(
+        &mut self,
+        engine: &mut Arena,
+        uses: &mut UseMap<B::Stream>,
+        extents: &[Extent],
+        is_at_end: bool,
+        made: &[Physical],
+    ) {
         // No work uses new memory, whatever used these addresses before: blocks may have been freed while they slept.
         for extent in extents {
             let range = extent.start..extent.end();
-            self.uses.note_reused(&range);
-            let _ = self.uses.take(range);
+            uses.note_reused(&range);
+            let _ = uses.take(range);
         }
-        let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
         match is_at_end {
-            // There are records, and the added offsets are new.
-            true => _ = engine.set_end(backing.zone_at(last.start), last.end()),
-            false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
+            // The added offsets are new.
+            true => _ = engine.set_end(self.zone_at(last.start), last.end()),
+            false => runs(extents).iter().for_each(|&run| self.fill(engine, run)),
         }
         for (&extent, physical) in extents.iter().zip(made) {
-            backing.add(extent, physical);
+            self.add(extent, physical.clone());
         }
     }
 }

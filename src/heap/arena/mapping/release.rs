@@ -1,12 +1,13 @@
 //! Releases memory of a growing arena to the device.
 
-use super::pages::{Extent, Holes, Stitched, StitchedPart, runs};
+use super::pages::{Backing, Extent, Holes, Stitched, StitchedPart, runs};
+use super::retire::users_of_pieces;
 use crate::error::Error;
 use crate::heap::arena::DeviceArena;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
-use crate::heap::space::{ArenaError, BlockId, Zone};
+use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
 use crate::streams::uses::{Streams, add};
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
@@ -144,7 +145,7 @@ impl<B: Backend> ArenaCore<B> {
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
         let tick = state.uses.ticks.begin();
-        let Some((mut users, ranges)) = state.users_of_surplus(parts, spare_bytes) else {
+        let Some((mut users, ranges)) = users_of_surplus(&state, parts, spare_bytes) else {
             return Ok(Waited::default());
         };
         drop(state);
@@ -215,7 +216,7 @@ impl<B: Backend> ArenaCore<B> {
         let ticks = &state.uses.ticks;
         let is_in_use =
             |user, tick| !waited.is_behind(tick) || !waited.covers(user, tick) && !ticks.are_done(user, tick);
-        let surplus = state.surplus(parts, spare_bytes, |extent| {
+        let surplus = backing.surplus(&state.engine, parts, spare_bytes, |extent| {
             retiring.binary_search(&extent.start).is_err()
                 && !state.uses.parts(&(extent.start..extent.end())).any(|part| part.has(is_in_use))
         });
@@ -322,55 +323,62 @@ fn has(pieces: &[Piece], extent: Extent) -> bool {
     pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).is_ok()
 }
 
-impl<B: Backend> State<B> {
+impl<B: Backend> Backing<B> {
     /// Pieces of parts of the range that are entirely free, and for which `may_go` holds, the last ones first, as
     /// far as more than `spare_bytes` above the live bytes are mapped.
-    fn surplus(&self, parts: &[Zone], spare_bytes: u64, may_go: impl Fn(Extent) -> bool) -> Vec<Extent> {
-        let backing = self.backing.as_ref().filter(|backing| !parts.is_empty() && !backing.is_private);
-        let Some(backing) = backing else { return Vec::new() };
-        let unreleased: u64 = backing.unreleased.iter().map(|(extent, _)| extent.bytes).sum();
-        let needed = self.engine.used().saturating_add(spare_bytes).saturating_add(unreleased);
-        let mut surplus = backing.mapped.saturating_sub(needed);
-        let holes = Holes::in_arena(&self.engine, backing.granularity, true);
+    fn surplus(
+        &self,
+        engine: &Arena,
+        parts: &[Zone],
+        spare_bytes: u64,
+        may_go: impl Fn(Extent) -> bool,
+    ) -> Vec<Extent> {
+        if parts.is_empty() || self.is_private {
+            return Vec::new();
+        }
+        let unreleased: u64 = self.unreleased.iter().map(|(extent, _)| extent.bytes).sum();
+        let needed = engine.used().saturating_add(spare_bytes).saturating_add(unreleased);
+        let mut surplus = self.mapped.saturating_sub(needed);
+        let holes = Holes::in_arena(engine, self.granularity, true);
         let is_free = |extent: Extent| {
-            parts.contains(&backing.zone_at(extent.start)) && holes.front_of(extent) == extent.bytes
+            parts.contains(&self.zone_at(extent.start)) && holes.front_of(extent) == extent.bytes
         };
         let goes = |extent: &Extent| {
             let goes = is_free(*extent) && extent.bytes <= surplus && may_go(*extent);
             surplus -= if goes { extent.bytes } else { 0 };
             goes
         };
-        backing.extents.iter().rev().copied().filter(goes).collect()
+        self.extents.iter().rev().copied().filter(goes).collect()
     }
+}
 
-    /// Returns the users of memory that a release would free, and the unused stitched ranges that it would
-    /// release, each with age, last use and users. `None` if nothing that was ever used would be released.
-    #[allow(clippy::type_complexity, reason = "one caller destructures it")]
-    fn users_of_surplus(
-        &self,
-        parts: &[Zone],
-        spare_bytes: u64,
-    ) -> Option<(Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>)> {
-        let mut unused = Vec::new();
-        let backing = self.backing.as_ref()?;
-        let mut leaving = self.surplus(parts, spare_bytes, |_| true);
-        leaving.sort_unstable_by_key(|extent| extent.start);
-        let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
-        let mut users = self.uses.users_in(leaving_runs, |_, _| true);
-        let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
-        let goes = |(range, parts): &(&Stitched<B>, Vec<StitchedPart>)| {
-            range.is_unused() && (!range.is_whole(parts) || range.pieces.iter().any(leaves))
-        };
-        for (range, parts) in backing.ranges().filter(goes) {
-            let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
-            pieces.sort_unstable_by_key(|piece| piece.start);
-            let of_range = self.users_of_pieces(&runs(&pieces));
-            of_range.iter().for_each(|user| add(&mut users, user));
-            unused.push((range.age, range.used, of_range));
-        }
-        let retiring = backing.retiring.iter().flat_map(|batch| &batch.users);
-        retiring.for_each(|user| add(&mut users, user));
-        let is_empty = leaving.is_empty() && unused.is_empty() && backing.retiring.is_empty();
-        (!is_empty).then_some((users, unused))
+/// Returns the users of memory that a release would free, and the unused stitched ranges that it would
+/// release, each with age, last use and users. `None` if nothing that was ever used would be released.
+#[allow(clippy::type_complexity, reason = "one caller destructures it")]
+fn users_of_surplus<B: Backend>(
+    state: &State<B>,
+    parts: &[Zone],
+    spare_bytes: u64,
+) -> Option<(Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>)> {
+    let mut unused = Vec::new();
+    let backing = state.backing.as_ref()?;
+    let mut leaving = backing.surplus(&state.engine, parts, spare_bytes, |_| true);
+    leaving.sort_unstable_by_key(|extent| extent.start);
+    let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
+    let mut users = state.uses.users_in(leaving_runs, |_, _| true);
+    let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
+    let goes = |(range, parts): &(&Stitched<B>, Vec<StitchedPart>)| {
+        range.is_unused() && (!range.is_whole(parts) || range.pieces.iter().any(leaves))
+    };
+    for (range, parts) in backing.ranges().filter(goes) {
+        let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        let of_range = users_of_pieces(state, &runs(&pieces));
+        of_range.iter().for_each(|user| add(&mut users, user));
+        unused.push((range.age, range.used, of_range));
     }
+    let retiring = backing.retiring.iter().flat_map(|batch| &batch.users);
+    retiring.for_each(|user| add(&mut users, user));
+    let is_empty = leaving.is_empty() && unused.is_empty() && backing.retiring.is_empty();
+    (!is_empty).then_some((users, unused))
 }

@@ -5,7 +5,7 @@
 //! may be some, ranges wait for a release that waits for it. They still count, so the bounds hold; a quarter
 //! of the bounds is left for them. Only a retry after a refusal waits, without a lock.
 
-use super::pages::{Extent, Retiring, Stitched, Weight, runs};
+use super::pages::{Backing, Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::state::State;
@@ -51,7 +51,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut state = self.state.lock();
         let State { backing: Some(backing), .. } = &mut *state else { return };
         let mut ranges = backing.take_unused(most);
-        let users = state.users_of(&ranges);
+        let users = users_of(&state, &ranges);
         let tick = state.uses.ticks.begin();
         drop(state);
         let is_captured = |user: &B::Stream| self.device.is_capturing(user) != Ok(false);
@@ -59,7 +59,7 @@ impl<B: Backend> ArenaCore<B> {
         self.ask(users.clone(), tick);
         let mut state = self.state.lock();
         let stays = |range: &mut Stitched<B>| {
-            let users = state.users_of(std::slice::from_ref(range));
+            let users = users_of(&state, std::slice::from_ref(range));
             users.iter().any(|user| captured.iter().any(|other| other.id() == user.id()))
         };
         let staying: Vec<_> = ranges.extract_if(.., stays).collect();
@@ -103,38 +103,35 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-impl<B: Backend> State<B> {
+impl<B: Backend> Backing<B> {
     /// Whether one more stitched range of `weight` is allowed.
-    pub(crate) fn may_stitch(&self, weight: Weight) -> bool {
-        let may = |backing: &super::pages::Backing<B>| {
-            backing.stitched_weight().plus(weight).is_within(backing.most_stitched())
-        };
-        weight == Weight::default() || self.backing.as_ref().is_none_or(may)
+    pub(super) fn may_stitch(&self, weight: Weight) -> bool {
+        weight == Weight::default() || self.stitched_weight().plus(weight).is_within(self.most_stitched())
     }
+}
 
-    /// Returns all streams whose work may use addresses of `ranges`, which no buffer has. These are the
-    /// streams that used free bytes of their pieces, and the streams that got bytes of them since, which are
-    /// ordered after all earlier users.
-    fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
-        let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
-        pieces.sort_unstable_by_key(|piece| piece.start);
-        pieces.dedup();
-        self.users_of_pieces(&runs(&pieces))
-    }
+/// Returns all streams whose work may use addresses of `ranges`, which no buffer has. These are the
+/// streams that used free bytes of their pieces, and the streams that got bytes of them since, which are
+/// ordered after all earlier users.
+fn users_of<B: Backend>(state: &State<B>, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
+    let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
+    pieces.sort_unstable_by_key(|piece| piece.start);
+    pieces.dedup();
+    users_of_pieces(state, &runs(&pieces))
+}
 
-    /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
-    pub(crate) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
-        let mut users = self.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
-        let is_there = |block: &BlockId| {
-            let (start, bytes) = self.engine.extent(*block);
-            let next = extents.partition_point(|run| run.end() <= start);
-            extents.get(next).is_some_and(|run| run.start < start + bytes)
-        };
-        for (block, slot) in self.slots.named() {
-            if [block].iter().chain(slot.more()).any(is_there) {
-                slot.uses.users().iter().for_each(|user| add(&mut users, user));
-            }
+/// As [`users_of`], for all uses of those extents, which are sorted by offset.
+pub(super) fn users_of_pieces<B: Backend>(state: &State<B>, extents: &[Extent]) -> Streams<B::Stream> {
+    let mut users = state.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
+    let is_there = |block: &BlockId| {
+        let (start, bytes) = state.engine.extent(*block);
+        let next = extents.partition_point(|run| run.end() <= start);
+        extents.get(next).is_some_and(|run| run.start < start + bytes)
+    };
+    for (block, slot) in state.slots.named() {
+        if [block].iter().chain(slot.more()).any(is_there) {
+            slot.uses.users().iter().for_each(|user| add(&mut users, user));
         }
-        users
     }
+    users
 }
