@@ -2,15 +2,13 @@
 
 use crate::error::refusal_log::RefusalLog;
 use crate::heap::arena::DeviceArena;
-use crate::heap::core::{
-    BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, PoolCore, PoolLock, next_epoch,
-};
 use crate::heap::ledger::caps::Caps;
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::size_class::{CLAMPED, SizeClasses};
 use crate::heap::store::supply::Supply;
+use crate::heap::{BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, PoolCore, PoolLock, next_epoch};
 use crate::source::Key;
 use crate::streams::markers::Markers;
 use crate::sync::{AtomicU64, GlobalMutex, unix_seconds};

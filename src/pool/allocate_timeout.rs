@@ -1,7 +1,6 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
 use crate::error::{Error, OutOfMemory, Shortage};
-use crate::heap::core::{Depot, Life, PoolCore};
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::in_time::free_deferred;
@@ -9,6 +8,7 @@ use crate::heap::request::position::{GRACE, Position};
 use crate::heap::request::queue::{Awaited, Queue};
 use crate::heap::stats::times;
 use crate::heap::store::release::is_releasing;
+use crate::heap::{Depot, Life, PoolCore};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::order::Need;

@@ -1,6 +1,6 @@
 //! A pool as one of those that release idle memory for each other.
 
-use crate::heap::core::PoolCore;
+use crate::heap::PoolCore;
 use crate::heap::request::device_pools::DevicePool;
 use crate::pool::{Handle, Pool};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! An allocated buffer of a pool.
 
 use crate::error::Error;
-use crate::heap::block::Block;
-use crate::heap::core::PoolCore;
+use crate::heap::Block;
+use crate::heap::PoolCore;
 use crate::heap::stats::outcomes::DeviceCall;
 use crate::streams::order::WaitFor;
 use std::fmt;

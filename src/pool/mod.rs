@@ -13,8 +13,8 @@ mod trim;
 
 use crate::environment::as_limit;
 use crate::error::Error;
+use crate::heap::PoolCore;
 use crate::heap::arena::DeviceArena;
-use crate::heap::core::PoolCore;
 use crate::heap::magazine;
 use crate::heap::request::device_pools;
 use crate::heap::request::observed::allocate_observed;

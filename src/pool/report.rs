@@ -1,6 +1,6 @@
 //! The memory that a pool holds, and the lines of code that hold its live buffers.
 
-use crate::heap::core::PoolCore;
+use crate::heap::PoolCore;
 use crate::heap::stats::table::PoolStats;
 use crate::pool::settings::{Effective, Origin};
 use bytesize::ByteSize;

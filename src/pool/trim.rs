@@ -2,8 +2,8 @@
 
 use crate::environment::{as_cap, as_limit};
 use crate::error::Error;
+use crate::heap::PoolCore;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
-use crate::heap::core::PoolCore;
 use crate::heap::ledger::pool_tree::Asked;
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::request::device_pools::DevicePool;

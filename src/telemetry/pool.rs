@@ -7,7 +7,7 @@ use super::owner_figures::OwnerFigures;
 use super::sample::Value;
 use crate::error::Error;
 use crate::figures::{Figure, FigureKind, FigureLabel, Group};
-use crate::heap::core::PoolCore;
+use crate::heap::PoolCore;
 use crate::heap::stats::outcomes::DeviceCall;
 use crate::heap::stats::table::{BucketStats, PoolStats};
 use crate::pool::report::PoolReport;

@@ -8,7 +8,7 @@ use super::ArenaBuffer;
 use super::live_block::LiveBlock;
 use super::request::ArenaRequest;
 use super::state::State;
-use crate::heap::core::BackendState;
+use crate::heap::BackendState;
 use crate::heap::space::Zone;
 use crate::streams::uses::Streams;
 use smallvec::SmallVec;

@@ -4,11 +4,11 @@ use super::detach::Phase;
 use super::device_range::DeviceRange;
 use super::hazards::ranges::UseMap;
 use super::live_block::LiveBlocks;
-use super::mapping::pages::Backing;
+use super::mapping::pages::{Backing, Extent};
 use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout, BlockId};
 use crate::streams::markers::Markers;
-use crate::streams::uses::{AwaitedUsers, Streams, await_also};
+use crate::streams::uses::{AwaitedUsers, Streams, add, await_also};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
@@ -144,6 +144,22 @@ impl<B: Backend> State<B> {
     pub(super) fn users_of_free(&self, is_such: impl Fn(&B::Stream, u64) -> bool) -> Streams<B::Stream> {
         let free = self.engine.free_by_offset().into_iter();
         self.uses.users_in(free.map(|free| free.offset..free.offset + free.bytes), is_such)
+    }
+
+    /// Returns all streams whose work may use any of these extents, which are sorted by offset.
+    pub(super) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
+        let mut users = self.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
+        let is_there = |block: &BlockId| {
+            let (start, bytes) = self.engine.extent(*block);
+            let next = extents.partition_point(|run| run.end() <= start);
+            extents.get(next).is_some_and(|run| run.start < start + bytes)
+        };
+        for (block, slot) in self.slots.named() {
+            if [block].iter().chain(slot.more()).any(is_there) {
+                slot.uses.users().iter().for_each(|user| add(&mut users, user));
+            }
+        }
+        users
     }
 
     /// Counts taken memory. Returns the first offset and the bytes of all.

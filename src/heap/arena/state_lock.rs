@@ -2,10 +2,10 @@
 
 use super::detach::Phase;
 use super::state::State;
-use crate::heap::core::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot, PoolCore};
 use crate::heap::ledger::caps::Caps;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
+use crate::heap::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot, PoolCore};
 use crate::streams::ticks::Ticks;
 use crate::sync::{Condvar, MutexGuard};
 use std::any::Any;

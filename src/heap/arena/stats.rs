@@ -4,7 +4,7 @@ use super::DeviceArena;
 use super::detach::Phase;
 use super::mapping::pages::{Backing, runs};
 use super::state_lock::StateGuard;
-use crate::heap::core::LockedDepot;
+use crate::heap::LockedDepot;
 use crate::heap::space::block::SpanState;
 use crate::heap::space::{Span, Zone};
 use crate::heap::stats::times::MappingCalls;

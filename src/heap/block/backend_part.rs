@@ -1,8 +1,8 @@
 //! The backend's part of a block.
 
-use crate::heap::core::{BackendState, ErasedPart, PoolCore};
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
+use crate::heap::{BackendState, ErasedPart, PoolCore};
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;

@@ -5,13 +5,13 @@ mod backend_part;
 pub(crate) mod recycled_records;
 
 use crate::error::{Error, Forbidden};
+use crate::heap::Block;
 use crate::heap::arena::Refill;
 use crate::heap::block::backend_part::BackendPart;
-pub(crate) use crate::heap::core::Block;
-use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine::class_table::{self, NO_BIN};
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
+use crate::heap::{BackendState, PoolCore};
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::order::{Need, Order, WaitFor};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
-    /// Makes a record [without memory](crate::heap::core::ErasedPart::release_memory) the stream's. It may have the
+    /// Makes a record [without memory](crate::heap::ErasedPart::release_memory) the stream's. It may have the
     /// last handle of another one.
     pub(crate) fn belong_to<B: Backend>(&mut self, stream: &B::Stream) {
         let BackendPart { extent, uses, .. } = self.part_mut::<B>();
@@ -84,7 +84,7 @@ impl Block {
         Some(address)
     }
 
-    /// Makes an [emptied](crate::heap::core::ErasedPart::empty) record a block of the arena again, if that needs only
+    /// Makes an [emptied](crate::heap::ErasedPart::empty) record a block of the arena again, if that needs only
     /// bookkeeping, for `stream` or, without one, its last writer. Returns its end in the arena, and streams to be
     /// dropped without any lock.
     #[inline(always)]

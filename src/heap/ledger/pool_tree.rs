@@ -5,10 +5,8 @@
 //! depots.
 
 use crate::error::Error;
-use crate::heap::core::{
-    BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall,
-};
 use crate::heap::ledger::tree::{Bounds, Level, Sum, Waiting};
+use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
 use std::fmt;
 use std::iter::successors;
 use std::mem;

@@ -37,13 +37,13 @@ pub(crate) mod reclaim_thread;
 pub(crate) mod slots;
 pub(crate) mod thread_cache;
 
-use crate::heap::block::Block;
-use crate::heap::core::{DROPPED, NEVER, PoolCore};
+use crate::heap::Block;
+use crate::heap::Depot;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::known::{Known, KnownPool, Numbers};
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::store::depot::Depot;
+use crate::heap::{DROPPED, NEVER, PoolCore};
 use crate::sync::thread_slot::{Leave, ThreadSlot};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;

@@ -1,13 +1,13 @@
 //! One thread's magazines for one pool: bins of idle blocks, linked through their records.
 
-use crate::heap::block::Block;
-use crate::heap::core::{NEVER, PoolCore};
+use crate::heap::Block;
 use crate::heap::ledger::accounts::Delta;
 use crate::heap::magazine::class_table;
 use crate::heap::magazine::class_table::BINS;
 use crate::heap::magazine::counters::{HighWater, ThreadCounters};
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::store::buckets::SAME_STREAM_SEARCH;
+use crate::heap::{NEVER, PoolCore};
 use std::cell::{Cell, RefCell};
 use std::mem;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The allocation path past the magazines.
 
 use crate::error::{Error, Forbidden, Shortage};
+use crate::heap::Block;
+use crate::heap::PoolCore;
 use crate::heap::arena;
-use crate::heap::block::Block;
-use crate::heap::core::PoolCore;
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::reclaim_thread;

@@ -1,8 +1,8 @@
 //! Requests for memory at an address, as the return to an earlier state of live blocks makes them.
 
 use crate::error::{Error, Shortage};
-use crate::heap::block::Block;
-use crate::heap::core::PoolCore;
+use crate::heap::Block;
+use crate::heap::PoolCore;
 use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::request::reservation::Reservation;

@@ -1,7 +1,7 @@
 //! Pools of this process on the same device: when the device refuses memory to one, the others release what is idle.
 
 use crate::error::OtherPool;
-use crate::heap::core::PoolCore;
+use crate::heap::PoolCore;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use vrampool_backend::DeviceId;

@@ -1,8 +1,8 @@
 //! Requests with a deadline, which another thread serves where the driver may be called: a call lasts as long as it lasts.
 
 use crate::error::{Error, Shortage};
-use crate::heap::block::Block;
-use crate::heap::core::PoolCore;
+use crate::heap::Block;
+use crate::heap::PoolCore;
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::Request;

@@ -2,7 +2,7 @@
 //! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::{Error, Shortage};
-use crate::heap::core::{BackendState, DepotGuard, Life, PoolCore, Recall};
+use crate::heap::Depot;
 use crate::heap::ledger::admission::NoShare;
 use crate::heap::ledger::pool_tree::Asked;
 use crate::heap::magazine;
@@ -11,8 +11,8 @@ use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::request::queue::Awaited;
 use crate::heap::request::reservation::{NoRoom, Reservation};
-use crate::heap::store::depot::Depot;
 use crate::heap::store::release::is_releasing;
+use crate::heap::{BackendState, DepotGuard, Life, PoolCore, Recall};
 use crate::streams::order::Need;
 use crate::sync::Instant;
 use std::sync::Arc;

@@ -21,7 +21,7 @@ pub(crate) mod position;
 pub(crate) mod queue;
 pub(crate) mod reservation;
 
-use crate::heap::core::PoolCore;
+use crate::heap::PoolCore;
 use crate::heap::request::position::Position;
 use crate::heap::store::supply::Supply;
 use crate::source::Key;

@@ -4,8 +4,8 @@
 //! one place. Behind it the magazines work as usual. Pools without hooks have no overhead.
 
 use crate::error::Error;
-use crate::heap::block::Block;
-use crate::heap::core::PoolCore;
+use crate::heap::Block;
+use crate::heap::PoolCore;
 use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::store::release::without_waits;

@@ -1,8 +1,8 @@
 //! A request's position in the [queue](crate::heap::request::queue) of its pool.
 
-use crate::heap::core::{Depot, DepotGuard, PoolCore, Recall};
 use crate::heap::request::queue::{Awaited, Queue};
 use crate::heap::store::release::is_releasing;
+use crate::heap::{Depot, DepotGuard, PoolCore, Recall};
 use crate::sync::Instant;
 use std::cell::OnceCell;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The reserved bytes of a pending miss.
 
 use crate::error::Error;
-use crate::heap::core::{Block, Depot, PoolCore};
+use crate::heap::{Block, Depot, PoolCore};
 use crate::source::Key;
 use std::mem;
 use std::sync::Arc;

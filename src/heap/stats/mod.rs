@@ -12,8 +12,8 @@ pub(crate) mod times;
 
 use crate::environment::as_limit;
 use crate::figures::Group;
+use crate::heap::Depot;
 use crate::heap::arena::DeviceArena;
-use crate::heap::core::Depot;
 use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
 use crate::source::Source;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};

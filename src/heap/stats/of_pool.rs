@@ -2,15 +2,15 @@
 //! failures, errors of the device, waits and times.
 
 use crate::error::Error;
-use crate::heap::core::{DepotGuard, PoolCore};
+use crate::heap::Depot;
+use crate::heap::Requests;
 use crate::heap::ledger::accounts::positive;
 use crate::heap::magazine;
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;
-use crate::heap::store::buckets::Requests;
-use crate::heap::store::depot::Depot;
+use crate::heap::{DepotGuard, PoolCore};
 use crate::sync::{Instant, unix_seconds};
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;

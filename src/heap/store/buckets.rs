@@ -1,9 +1,9 @@
 //! Idle blocks and request counts of a pool, by kind and class. Under the depot's lock.
 
-use crate::heap::core::Block;
-pub(crate) use crate::heap::core::{Bucket, Buckets, Requests};
+use crate::heap::Block;
 use crate::heap::magazine::class_table;
 use crate::heap::size_class::SizeClasses;
+use crate::heap::{Bucket, Buckets, Requests};
 use crate::source::Key;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

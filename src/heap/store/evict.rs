@@ -1,7 +1,7 @@
 //! Takes idle blocks out of the depot.
 
-use crate::heap::block::Block;
-use crate::heap::store::depot::Depot;
+use crate::heap::Block;
+use crate::heap::Depot;
 use vrampool_backend::{MemoryKind, StreamId};
 
 impl Depot {

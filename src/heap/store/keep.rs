@@ -1,7 +1,7 @@
 //! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
-use crate::heap::core::{BackendState, Block, Depot, PoolCore};
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::{BackendState, Block, Depot, PoolCore};
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
 use std::ops::Deref;

@@ -1,8 +1,8 @@
 //! The source of a pool's misses, and its memory.
 
 use crate::error::Error;
+use crate::heap::ErasedSupply;
 use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
-use crate::heap::core::ErasedSupply;
 use crate::heap::stats::table::PoolStats;
 use crate::source::{Key, Source};
 use std::ops::Range;

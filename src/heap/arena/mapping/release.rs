@@ -1,7 +1,6 @@
 //! Releases memory of a growing arena to the device.
 
 use super::pages::{Backing, Extent, Holes, Stitched, StitchedPart, runs};
-use super::retire::users_of_pieces;
 use crate::error::Error;
 use crate::heap::arena::DeviceArena;
 use crate::heap::arena::core::ArenaCore;
@@ -373,7 +372,7 @@ fn users_of_surplus<B: Backend>(
     for (range, parts) in backing.ranges().filter(goes) {
         let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
         pieces.sort_unstable_by_key(|piece| piece.start);
-        let of_range = users_of_pieces(state, &runs(&pieces));
+        let of_range = state.users_of_pieces(&runs(&pieces));
         of_range.iter().for_each(|user| add(&mut users, user));
         unused.push((range.age, range.used, of_range));
     }

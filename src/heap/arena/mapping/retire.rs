@@ -9,9 +9,9 @@ use super::pages::{Backing, Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::state::State;
-use crate::heap::space::{BlockId, Zone};
+use crate::heap::space::Zone;
 use crate::streams::order::Order;
-use crate::streams::uses::{Streams, add};
+use crate::streams::uses::Streams;
 use vrampool_backend::{Backend, Stream, VirtualMemory, logging};
 
 impl<B: Backend> ArenaCore<B> {
@@ -117,21 +117,5 @@ fn users_of<B: Backend>(state: &State<B>, ranges: &[Stitched<B>]) -> Streams<B::
     let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
     pieces.sort_unstable_by_key(|piece| piece.start);
     pieces.dedup();
-    users_of_pieces(state, &runs(&pieces))
-}
-
-/// As [`users_of`], for all uses of those extents, which are sorted by offset.
-pub(super) fn users_of_pieces<B: Backend>(state: &State<B>, extents: &[Extent]) -> Streams<B::Stream> {
-    let mut users = state.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
-    let is_there = |block: &BlockId| {
-        let (start, bytes) = state.engine.extent(*block);
-        let next = extents.partition_point(|run| run.end() <= start);
-        extents.get(next).is_some_and(|run| run.start < start + bytes)
-    };
-    for (block, slot) in state.slots.named() {
-        if [block].iter().chain(slot.more()).any(is_there) {
-            slot.uses.users().iter().for_each(|user| add(&mut users, user));
-        }
-    }
-    users
+    state.users_of_pieces(&runs(&pieces))
 }
