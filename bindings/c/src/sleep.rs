@@ -57,7 +57,7 @@ impl CPool {
         self.captures.reclaim(&self.home);
         let chosen = |tagged: Arc<Tagged>| policy(&tagged.tag).map(|offload| (tagged, offload));
         let chosen: Vec<_> = self.tags_and_graphs().into_iter().filter_map(chosen).collect();
-        let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));
+        let arenas = chosen.iter().filter_map(|(of, offload)| Some((of.arena.as_ref()?, *offload)));
         let slept = sleep_all(arenas, Duration::ZERO, on_progress);
         self.sleep_counts.lock().count_sleep(&slept);
         Ok(slept?)

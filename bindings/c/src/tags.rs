@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Status};
 use vrampool::Pool;
 use vrampool::any::AnyDevice;
-use vrampool_sleep::{SleepArena, SleepState};
+use vrampool_sleep::SleepArena;
 
 /// The pool of a tag.
 #[derive(Debug)]
@@ -47,6 +47,6 @@ impl Tagged {
 
     /// Whether it is asleep, or falls asleep or wakes at this moment.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.arena.as_ref().is_some_and(|arena| arena.state() != SleepState::Awake)
+        self.arena.as_ref().is_some_and(|of| of.arena().attachment() != vrampool::arena::Attachment::Attached)
     }
 }

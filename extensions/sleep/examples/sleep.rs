@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     model.write(&vec![7; WEIGHTS as usize], &stream)?;
 
     // Contents of `weights` are kept on the host, those of `kv_cache` are not. Waits for pending work.
-    let arenas = [("weights", &weights_arena, Offload::Pinned), ("kv_cache", &cache_arena, Offload::Discard)];
+    let arenas = [(&weights_arena, Offload::Pinned), (&cache_arena, Offload::Discard)];
     let report = sleep_all(arenas, Duration::ZERO, &|_| ())?;
     println!("{} bytes are free, {} are on the host", report.physical_bytes, report.copied_bytes);
 

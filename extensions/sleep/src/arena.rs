@@ -3,14 +3,14 @@
 use crate::backups::{Backups, bytes_of};
 use crate::error::Error;
 use crate::offload::Offload;
-use crate::progress::{self, Progress};
+use crate::progress::Progress;
 use crate::released::Released;
-use crate::reports::{BlockState, SleepReport, SleepState};
+use crate::reports::SleepReport;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool::Backend;
-use vrampool::arena::{Attaching, Attachment, Detaching, DeviceArena, Unmapped};
+use vrampool::arena::{Attaching, Detaching, DeviceArena, Unmapped};
 use vrampool::backend::fork;
 use vrampool::backend::fork::ForkArc;
 
@@ -50,22 +50,9 @@ pub struct SleepArena<B: Backend> {
 #[derive(Debug)]
 struct Shared<B: Backend> {
     arena: DeviceArena<B>,
-    /// Locked during a sleep or a wake.
-    kept: Mutex<Kept<B>>,
+    /// The contents of a sleeping arena. Locked during a sleep or a wake.
+    kept: Mutex<Arc<Backups<B>>>,
     released: Released,
-}
-
-/// The contents of a sleeping arena.
-#[derive(Debug)]
-struct Kept<B: Backend> {
-    is_discarded: bool,
-    backups: Arc<Backups<B>>,
-}
-
-impl<B: Backend> Default for Kept<B> {
-    fn default() -> Self {
-        Self { is_discarded: false, backups: Arc::default() }
-    }
 }
 
 /// An arena that no thread can use, with its contents. A drop makes it usable again.
@@ -73,7 +60,7 @@ impl<B: Backend> Default for Kept<B> {
 pub(super) struct Detached<'a, B: Backend> {
     arena: &'a DeviceArena<B>,
     detaching: Detaching<'a, B>,
-    kept: MutexGuard<'a, Kept<B>>,
+    kept: MutexGuard<'a, Arc<Backups<B>>>,
 }
 
 /// An arena whose contents are saved and whose memory is unmapped. A drop makes it usable again.
@@ -83,7 +70,7 @@ pub(super) struct Falling<'a, B: Backend> {
     backups: Backups<B>,
     live: u64,
     offload: Offload,
-    kept: MutexGuard<'a, Kept<B>>,
+    kept: MutexGuard<'a, Arc<Backups<B>>>,
 }
 
 /// An arena that has memory and contents again, and still its backups. A drop puts it to sleep.
@@ -92,7 +79,7 @@ pub(super) struct Waking<'a, B: Backend> {
     attaching: Attaching<'a, B>,
     restored: u64,
     released: &'a Released,
-    kept: MutexGuard<'a, Kept<B>>,
+    kept: MutexGuard<'a, Arc<Backups<B>>>,
 }
 
 impl<B: Backend> Clone for SleepArena<B> {
@@ -127,7 +114,7 @@ impl<B: Backend> SleepArena<B> {
         let mut kept = kept.lock();
         let Some(detaching) = arena.detach(timeout)? else { return Ok(None) };
         // A sleep that fails, and whose reversal fails, keeps the physical memory and so all contents.
-        *kept = Kept::default();
+        *kept = Arc::default();
         released.wait();
         Ok(Some(Detached { arena, detaching, kept }))
     }
@@ -138,40 +125,13 @@ impl<B: Backend> SleepArena<B> {
         let Shared { arena, kept, released } = &*self.shared;
         let kept = kept.lock();
         let Some(attaching) = arena.attach()? else { return Ok(None) };
-        let restored =
-            kept.backups.restore(arena.device(), attaching.memory(), attaching.live(), progress)?;
+        let restored = kept.restore(arena.device(), attaching.memory(), attaching.live(), progress)?;
         Ok(Some(Waking { attaching, restored, released, kept }))
     }
 
-    /// Whether the memory is usable at this moment: never in a forked child.
-    #[must_use]
-    pub fn state(&self) -> SleepState {
-        match self.shared.arena.attachment() {
-            Attachment::Attached => SleepState::Awake,
-            Attachment::Changing => SleepState::Changing,
-            _ => SleepState::Asleep,
-        }
-    }
-
-    /// The location of the blocks' contents, after any sleep or wake in progress; during one for its
-    /// [callback](crate::is_reporting). Discarded in a forked child.
-    #[must_use]
-    pub fn contents(&self) -> BlockState {
-        if fork::is_forked() {
-            return BlockState::AsleepDiscarded;
-        }
-        let kept = if progress::is_reporting() {
-            self.shared.kept.try_lock()
-        } else {
-            Some(self.shared.kept.lock())
-        };
-        // The callback is called while the memory is mapped.
-        let Some(kept) = kept else { return BlockState::Mapped };
-        match self.shared.arena.attachment() {
-            Attachment::Detached if kept.is_discarded => BlockState::AsleepDiscarded,
-            Attachment::Detached => BlockState::AsleepBackedUp,
-            _ => BlockState::Mapped,
-        }
+    /// Bytes of live blocks that a wake restores.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.shared.kept.lock().live()
     }
 
     /// Bytes of host memory that hold contents, or are being released. Without the former during a sleep or a wake.
@@ -181,7 +141,7 @@ impl<B: Backend> SleepArena<B> {
             return 0;
         }
         let kept = self.shared.kept.try_lock();
-        kept.map_or(0, |kept| kept.backups.bytes()) + self.shared.released.bytes()
+        kept.map_or(0, |kept| kept.bytes()) + self.shared.released.bytes()
     }
 }
 
@@ -203,7 +163,7 @@ impl<B: Backend> Falling<'_, B> {
     pub(super) fn commit(mut self) -> SleepReport {
         let is_discarded = self.offload == Offload::Discard;
         let backups = Arc::new(self.backups);
-        *self.kept = Kept { is_discarded, backups: Arc::clone(&backups) };
+        *self.kept = Arc::clone(&backups);
         let physical_bytes = self.unmapped.commit(move |freed| drop(backups.forget(freed)));
         let (copied_bytes, discarded_bytes) = if is_discarded { (0, self.live) } else { (self.live, 0) };
         SleepReport { physical_bytes, copied_bytes, discarded_bytes, ..SleepReport::default() }
@@ -214,7 +174,7 @@ impl<B: Backend> Waking<'_, B> {
     /// Completes the wake. Never fails.
     pub(super) fn commit(self) -> SleepReport {
         let physical_bytes = self.attaching.commit();
-        self.released.take(self.kept.backups.take());
+        self.released.take(self.kept.take());
         SleepReport { physical_bytes, copied_bytes: self.restored, ..SleepReport::default() }
     }
 }

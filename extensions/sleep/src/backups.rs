@@ -117,6 +117,11 @@ impl<B: Backend> Backups<B> {
         self.chunks.lock().iter().filter_map(|chunk| chunk.stored.as_ref()).map(|stored| stored.bytes()).sum()
     }
 
+    /// Bytes of live blocks in it.
+    pub(super) fn live(&self) -> u64 {
+        self.chunks.lock().iter().map(|chunk| chunk.live).sum()
+    }
+
     /// Forgets freed blocks. Returns memory without other contents, to be dropped.
     pub(super) fn forget(&self, freed: &[Extent]) -> Vec<Arc<HostCopy<B>>> {
         let mut empty = Vec::new();

@@ -44,7 +44,7 @@
 //! let mut model = weights.allocate(4 << 20, &stream)?;
 //! let block = cache.allocate(8 << 20, &stream)?;
 //! model.write(&[7; 100], &stream)?;
-//! let arenas = [("weights", &weights_arena, Offload::Pinned), ("kv_cache", &cache_arena, Offload::Discard)];
+//! let arenas = [(&weights_arena, Offload::Pinned), (&cache_arena, Offload::Discard)];
 //! let report = sleep_all(arenas, Duration::ZERO, &|_| ())?;
 //! assert_eq!((report.copied_bytes, report.discarded_bytes), (4 << 20, 8 << 20));
 //! wake_all([&weights_arena], &|_| ())?;
@@ -80,7 +80,7 @@ pub use error::Error;
 pub use host_copy::HostCopy;
 pub use offload::Offload;
 pub use progress::{SleepProgress, is_reporting};
-pub use reports::{BlockState, SleepReport, SleepState};
+pub use reports::SleepReport;
 pub use several::{sleep_all, wake_all};
 pub use tag::{DEFAULT_TAG, DEFERRABLE_TAGS, Wake, check_tags};
 #[cfg(feature = "metrics")]

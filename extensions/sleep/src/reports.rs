@@ -1,4 +1,4 @@
-//! States of memory and blocks, and results of a sleep and a wake.
+//! Results of a sleep and a wake.
 
 use bytesize::ByteSize;
 use std::fmt;
@@ -6,30 +6,6 @@ use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 use vrampool::figures;
 use vrampool::figures::{FigureLabel, Group};
-
-/// Whether memory is usable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SleepState {
-    /// Mapped and usable.
-    Awake,
-    /// A sleep or a wake is in progress.
-    Changing,
-    /// The physical memory is released to the device.
-    Asleep,
-}
-
-/// The location of a block's contents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BlockState {
-    /// In device memory.
-    Mapped,
-    /// In host memory, or in device memory that a failed sleep could not map again; a wake restores them.
-    AsleepBackedUp,
-    /// Discarded; undefined after a wake.
-    AsleepDiscarded,
-}
 
 figures! {
     /// Results of a sleep or a wake.

@@ -4,11 +4,10 @@ use crate::arena::{Falling, SleepArena, Waking};
 use crate::error::Error;
 use crate::offload::Offload;
 use crate::progress::{self, OnProgress, Progress};
-use crate::reports::{BlockState, Clock, SleepReport};
-use crate::tag::DEFAULT_TAG;
+use crate::reports::{Clock, SleepReport};
 use std::time::{Duration, Instant};
 use vrampool::Backend;
-use vrampool::backend::logging;
+use vrampool::backend::{fork, logging};
 
 impl<B: Backend> SleepArena<B> {
     /// Releases all physical memory to the device, and keeps the addresses. As [`sleep_all`], without a wait for
@@ -23,7 +22,7 @@ impl<B: Backend> SleepArena<B> {
     /// memory for the backup. The arena is then awake, with all contents. If the device fails again during the
     /// reversal, it is asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
-        sleep_all([(DEFAULT_TAG, self, offload)], Duration::ZERO, &|_| ())
+        sleep_all([(self, offload)], Duration::ZERO, &|_| ())
     }
 
     /// Takes physical memory for all live blocks at their addresses, and restores backed-up contents. As [`wake_all`].
@@ -40,14 +39,14 @@ impl<B: Backend> SleepArena<B> {
     }
 }
 
-/// Puts arenas to sleep, each with its tag and the treatment of its contents, after a wait of at most `timeout` for
+/// Puts arenas to sleep, each with the treatment of its contents, after a wait of at most `timeout` for
 /// regions of blocks to end. An arena that occurs twice counts once.
 ///
 /// From the start of the wait on, new regions and allocations wait for the end of the sleep, so that they cannot put it
 /// off. A thread that asks for another region while it has one therefore waits until the timeout; the sleep then fails.
 ///
-/// Sleeping arenas are unchanged; a warning is logged if their contents were kept and would now be discarded, or the
-/// other way round. If all arenas are asleep this has no effect, and the report says so.
+/// Sleeping arenas are unchanged, with or without their contents. If all arenas are asleep this has no effect, and the
+/// report says so.
 ///
 /// `on_progress` is called on this thread, after each piece that is copied. Uses of blocks of these tags by
 /// other threads wait meanwhile, so it must not wait for such a thread. Within it these tags are asleep, and a sleep or
@@ -56,7 +55,7 @@ impl<B: Backend> SleepArena<B> {
 /// # Errors
 /// As [`SleepArena::sleep`], also if a region still exists after `timeout`. Every arena is then unchanged.
 pub fn sleep_all<'a, B: Backend>(
-    arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>, Offload)>,
+    arenas: impl IntoIterator<Item = (&'a SleepArena<B>, Offload)>,
     timeout: Duration,
     on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
@@ -66,18 +65,11 @@ pub fn sleep_all<'a, B: Backend>(
     let end = (!timeout.is_zero()).then(Instant::now).and_then(|now| now.checked_add(timeout));
     let left = || end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
     let begin = Clock::start();
-    let arenas = in_order(arenas, |(_, arena, _)| arena);
+    let arenas = in_order(arenas, |(arena, _)| arena);
     // If one arena fails, all previous ones wake again: no memory is released before all are ready.
     let mut detached = Vec::new();
-    for (tag, arena, offload) in arenas {
-        match arena.begin_sleep(left())? {
-            Some(arena) => detached.push((arena, offload)),
-            None => {
-                if let Some(are) = contradiction(arena.contents(), offload) {
-                    logging::warn!("tag {tag} is asleep already, its contents {are}; that stays so");
-                }
-            }
-        }
+    for (arena, offload) in arenas {
+        detached.extend(arena.begin_sleep(left())?.map(|arena| (arena, offload)));
     }
     let kept = detached.iter().filter(|(_, offload)| *offload != Offload::Discard);
     let progress = Progress::new(kept.map(|(arena, _)| arena.live()).sum(), on_progress);
@@ -100,10 +92,10 @@ pub fn wake_all<'a, B: Backend>(
     on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
     progress::check()?;
+    fork::check()?;
     let begin = Clock::start();
     let arenas = in_order(arenas, |arena| arena);
-    let kept = arenas.iter().filter(|arena| arena.contents() == BlockState::AsleepBackedUp);
-    let progress = Progress::new(kept.map(|arena| arena.arena().used()).sum(), on_progress);
+    let progress = Progress::new(arenas.iter().map(|arena| arena.kept_bytes()).sum(), on_progress);
     // If one arena fails, all previous ones sleep again: no backup is released before all are ready.
     let mut waking = Vec::new();
     for arena in arenas {
@@ -125,31 +117,4 @@ fn in_order<'a, T, B: Backend>(
     arenas.sort_by_key(|of| arena(of).rank());
     arenas.dedup_by_key(|of| arena(of).rank());
     arenas
-}
-
-/// The location of sleeping contents, if a sleep with `offload` would have them elsewhere.
-fn contradiction(contents: BlockState, offload: Offload) -> Option<&'static str> {
-    match contents {
-        BlockState::AsleepDiscarded if offload != Offload::Discard => Some("discarded"),
-        BlockState::AsleepBackedUp if offload == Offload::Discard => Some("on the host"),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_policy_for_sleeping_contents_is_reported() {
-        use BlockState::{AsleepBackedUp, AsleepDiscarded, Mapped};
-        use Offload::{Discard, Pageable, Pinned};
-        assert_eq!(contradiction(AsleepDiscarded, Pinned), Some("discarded"));
-        assert_eq!(contradiction(AsleepBackedUp, Discard), Some("on the host"));
-        assert_eq!(
-            (contradiction(AsleepBackedUp, Pageable), contradiction(AsleepDiscarded, Discard)),
-            (None, None)
-        );
-        assert_eq!(contradiction(Mapped, Discard), None);
-    }
 }

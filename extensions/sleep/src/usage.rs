@@ -2,11 +2,12 @@
 
 use crate::arena::SleepArena;
 use crate::error::Error;
-use crate::reports::{SleepReport, SleepState};
+use crate::reports::SleepReport;
 #[cfg(feature = "metrics")]
 use std::sync::LazyLock;
 use std::time::Duration;
 use vrampool::Backend;
+use vrampool::arena::Attachment;
 use vrampool::figures;
 use vrampool::figures::FigureLabel;
 #[cfg(feature = "metrics")]
@@ -106,7 +107,7 @@ impl SleepUsage {
     /// ```
     pub fn of<B: Backend>(sleep: &SleepArena<B>) -> Self {
         let arena = sleep.arena();
-        let (used, is_asleep) = (arena.used(), sleep.state() == SleepState::Asleep);
+        let (used, is_asleep) = (arena.used(), arena.attachment() == Attachment::Detached);
         Self {
             mapped_bytes: arena.reserved_bytes(),
             live_bytes: if is_asleep { 0 } else { used },
@@ -155,7 +156,7 @@ pub fn figures_of<'a, B: Backend>(
     for (tag, arena) in arenas {
         let usage = SleepUsage::of(arena);
         all.merge(&usage);
-        let asleep = u64::from(arena.state() != SleepState::Awake);
+        let asleep = u64::from(arena.arena().attachment() != Attachment::Attached);
         let SleepUsage { live_bytes, asleep_bytes, backup_bytes, .. } = usage;
         let usage = TagUsage { asleep, live_bytes, asleep_bytes, backup_bytes };
         match by_tag.iter_mut().find(|(known, _)| *known == tag) {

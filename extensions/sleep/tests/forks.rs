@@ -4,9 +4,9 @@
 
 use std::mem::ManuallyDrop;
 use vrampool::Backend;
-use vrampool::arena::DeviceArena;
+use vrampool::arena::{Attachment, DeviceArena};
 use vrampool::host::HostDevice;
-use vrampool_sleep::{BlockState, Offload, SleepArena, SleepState};
+use vrampool_sleep::{Offload, SleepArena};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends, while_busy};
 
 const MIB: u64 = 1 << 20;
@@ -26,8 +26,7 @@ fn an_arena_refuses_a_child() {
         let act = || {
             assert_forked(mine.sleep(Offload::Pageable));
             assert_forked(mine.wake());
-            assert_eq!((mine.state(), mine.contents()), (SleepState::Asleep, BlockState::AsleepDiscarded));
-            assert_eq!(mine.backup_bytes(), 0);
+            assert_eq!((mine.arena().attachment(), mine.backup_bytes()), (Attachment::Detached, 0));
             // SAFETY: this process drops it here and ends, and the parent drops its own.
             unsafe { ManuallyDrop::drop(&mut mine) };
         };

@@ -33,7 +33,7 @@ fn sleep_and_wake(device: &CudaDevice) -> Outcome {
         let lost = tags[1].allocate(2 * page, &one)?;
         let written = vec![5; (3 * page) as usize];
         kept.write(&written, &one)?;
-        let chosen = [("weights", &arenas[0], Offload::Pinned), ("kv_cache", &arenas[1], Offload::Discard)];
+        let chosen = [(&arenas[0], Offload::Pinned), (&arenas[1], Offload::Discard)];
         let _ = sleep_all(chosen, Duration::ZERO, &|_| ())?;
         let _ = wake()?;
         let mut read = vec![0; written.len()];

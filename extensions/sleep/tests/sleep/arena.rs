@@ -2,11 +2,10 @@
 
 use crate::{MIB, Setup, address, discrete, finish, integrated, pattern};
 use vrampool::Error;
-use vrampool::arena::ArenaError;
-use vrampool::arena::DeviceArena;
+use vrampool::arena::{ArenaError, Attachment, DeviceArena};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Backend, HostDevice};
-use vrampool_sleep::{BlockState, Offload, SleepArena, SleepState};
+use vrampool_sleep::{Offload, SleepArena};
 
 /// vLLM's `test_basic_cumem`, on an arena: values preserved, nothing mapped asleep, all of it restored.
 #[test]
@@ -30,19 +29,17 @@ fn contents_and_addresses_stay_and_the_device_has_its_memory_meanwhile() {
             (report.physical_bytes, report.copied_bytes, report.discarded_bytes, report.no_op),
             (mapped, live, 0, false)
         );
-        assert_eq!((setup.sleep.state(), setup.arena.reserved_bytes()), (SleepState::Asleep, 0));
+        assert_eq!((setup.arena.attachment(), setup.arena.reserved_bytes()), (Attachment::Detached, 0));
         assert_eq!(setup.sleep.backup_bytes(), live);
         let pinned =
             if offload == Offload::Pinned && !setup.device.properties().is_integrated() { live } else { 0 };
         assert_eq!(before - setup.free(), pinned, "all of it is the device's, but for pinned memory");
         assert!(setup.arena.address_bytes() <= reserved);
-        assert!(setup.sleep.contents() == BlockState::AsleepBackedUp);
         let report = setup.sleep.wake().expect("memory");
         assert_eq!((report.copied_bytes, report.no_op), (live, false));
         assert_eq!(report.physical_bytes, setup.arena.reserved_bytes());
         finish(&setup.sleep);
         assert_eq!(before - setup.free(), report.physical_bytes);
-        assert!(setup.sleep.contents() == BlockState::Mapped);
         assert_eq!(blocks.iter().map(|(_, buffer)| address(buffer)).collect::<Vec<_>>(), addresses);
         assert!(setup.all_hold(&blocks));
         // What woke is an arena like any other.
@@ -174,8 +171,8 @@ fn a_reset_of_a_sleeping_arena_wakes_it_empty() {
     setup.arena.reset().expect("nothing is held");
     finish(&setup.sleep);
     assert_eq!(
-        (setup.sleep.state(), setup.arena.used(), setup.arena.reserved_bytes()),
-        (SleepState::Awake, 0, 0)
+        (setup.arena.attachment(), setup.arena.used(), setup.arena.reserved_bytes()),
+        (Attachment::Attached, 0, 0)
     );
     assert_eq!(setup.free(), before);
     assert!(matches!(
@@ -219,5 +216,5 @@ fn an_arena_that_does_not_grow_does_not_sleep() {
     let refused = arena.sleep(Offload::Pinned).expect_err("it does not grow");
     assert!(matches!(refused.of_arena(), Some(Error::Backend(_))), "{refused}");
     assert!(arena.wake().expect("it is awake").no_op);
-    assert_eq!(arena.state(), SleepState::Awake);
+    assert_eq!(arena.arena().attachment(), Attachment::Attached);
 }

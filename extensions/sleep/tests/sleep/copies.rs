@@ -34,7 +34,7 @@ fn a_piece_is_enqueued_while_another_is_copied() {
                 reported.borrow_mut().push((now.copied_bytes, now.total_bytes, copies));
             };
             let report = match sleeps {
-                true => sleep_all([("weights", &setup.sleep, offload)], Duration::ZERO, &on_progress),
+                true => sleep_all([(&setup.sleep, offload)], Duration::ZERO, &on_progress),
                 false => wake_all([&setup.sleep], &on_progress),
             };
             let report = report.expect("no fault");

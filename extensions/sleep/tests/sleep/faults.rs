@@ -1,11 +1,13 @@
 //! Every call of the device that sleep and wake make fails once, in turn: what was there before is there
 //! after it.
 
-use crate::{MIB, Setup, address, discrete, finish, integrated, pattern};
-use vrampool::arena::ArenaBuffer;
+use crate::setup::{Block, Tag, Tags};
+use crate::{MIB, Setup, discrete, filled_up, finish, pattern};
+use vrampool::PoolBuilder;
+use vrampool::arena::{ArenaBuffer, Attachment};
 use vrampool::backend::AllocationRequest;
-use vrampool::host::{Backend, Call, HostDevice};
-use vrampool_sleep::{BlockState, Offload, SleepState};
+use vrampool::host::{Backend, Call, DeviceKind, HostDevice};
+use vrampool_sleep::Offload;
 
 /// All calls that can fail, but for those that tests themselves make.
 const CALLS: [Call; 12] = [
@@ -33,66 +35,77 @@ fn setup(device: HostDevice) -> (Setup, Blocks) {
     (setup, blocks)
 }
 
-fn rewrite(setup: &Setup, blocks: &mut Blocks) {
-    for (seed, block) in blocks {
-        block.write(&pattern(*seed, block.len()), &setup.stream).expect("awake");
-    }
-}
-
 /// Fails the `n`-th call of a kind for each `n` until one is too many; answers how many failed.
 fn each_fault(
-    setup: &Setup,
+    device: &HostDevice,
     call: Call,
     mut attempt: impl FnMut() -> Result<(), vrampool_sleep::Error>,
     mut check: impl FnMut(&vrampool_sleep::Error),
 ) -> u64 {
     for n in 1.. {
-        setup.device.faults().fail_nth(call, n);
-        match attempt() {
-            Ok(()) => {
-                setup.device.faults().clear();
-                return n - 1;
-            }
-            Err(error) => {
-                setup.device.faults().clear();
-                check(&error);
-            }
+        device.faults().fail_nth(call, n);
+        let outcome = attempt();
+        device.faults().clear();
+        match outcome {
+            Ok(()) => return n - 1,
+            Err(error) => check(&error),
         }
     }
     unreachable!("it counts on")
 }
 
+/// One tag, and several.
 #[test]
-fn a_sleep_that_fails_leaves_the_arena_awake_with_all_contents() {
-    for (device, offload) in
-        [(discrete(), Offload::Pinned), (integrated(), Offload::Pageable), (discrete(), Offload::Discard)]
-    {
-        let (setup, mut blocks) = setup(device);
-        let addresses: Vec<_> = blocks.iter().map(|(_, block)| address(block)).collect();
-        let (free, mapped) = (setup.free(), setup.arena.reserved_bytes());
-        let mut faults = 0;
-        for call in CALLS {
-            faults += each_fault(
-                &setup,
-                call,
-                || setup.sleep.sleep(offload).map(drop),
-                |error| {
+fn a_call_that_fails_leaves_all_tags_as_they_were() {
+    const UNIT: u64 = MIB / 16;
+    for names in [&["a"][..], &["a", "b", "c"]] {
+        for (kind, offload) in [
+            (DeviceKind::Discrete, Offload::Pinned),
+            (DeviceKind::Integrated, Offload::Pageable),
+            (DeviceKind::Discrete, Offload::Discard),
+        ] {
+            // All of it sixteen times smaller than elsewhere, for the number of calls.
+            let device = HostDevice::builder().memory_limit(1 << 30).kind(kind).granularity(UNIT).build();
+            let build = |builder: PoolBuilder<_>| builder.limit(56 * UNIT).piece_bytes(4 * UNIT);
+            let tags = Tags::with(device, names, offload, build);
+            let mut blocks =
+                filled_up(UNIT, |bytes, seed| tags.filled(names[seed as usize % names.len()], bytes, seed));
+            let addresses =
+                |blocks: &[(u64, Block)]| blocks.iter().map(|(_, block)| block.address()).collect::<Vec<_>>();
+            let all_hold =
+                |blocks: &[(u64, Block)]| blocks.iter().all(|(seed, block)| tags.holds(block, *seed));
+            let figures = |tag: &Tag| {
+                let arena = tag.arena.arena();
+                (arena.attachment(), arena.reserved_bytes(), tag.arena.backup_bytes())
+            };
+            let now = || (tags.free(), tags.all.iter().map(figures).collect::<Vec<_>>());
+            let (places, mut faults) = (addresses(&blocks), [0; 2]);
+            for call in CALLS {
+                let awake = now();
+                let sleep = || tags.sleep(names).map(drop);
+                faults[0] += each_fault(&tags.device, call, sleep, |error| {
                     assert!(error.to_string().contains("injected"), "{error}");
-                    finish(&setup.sleep);
-                    assert_eq!(setup.sleep.state(), SleepState::Awake, "{call:?}");
-                    assert_eq!((setup.free(), setup.arena.reserved_bytes()), (free, mapped), "{call:?}");
-                    assert!(setup.all_hold(&blocks), "{call:?}");
-                },
-            );
-            let _ = setup.sleep.wake().expect("memory");
-            finish(&setup.sleep);
-            assert_eq!(blocks.iter().map(|(_, block)| address(block)).collect::<Vec<_>>(), addresses);
-            if offload == Offload::Discard {
-                rewrite(&setup, &mut blocks);
+                    tags.finish();
+                    assert_eq!(now(), awake, "{call:?}");
+                    assert!(all_hold(&blocks), "{call:?}");
+                });
+                let asleep = now();
+                let wake = || tags.wake_up().map(drop);
+                faults[1] += each_fault(&tags.device, call, wake, |error| {
+                    assert!(error.to_string().contains("injected"), "{error}");
+                    assert_eq!(now(), asleep, "{call:?}");
+                });
+                tags.finish();
+                assert_eq!(addresses(&blocks), places, "{call:?}");
+                if offload == Offload::Discard {
+                    for (seed, block) in &mut blocks {
+                        block.write(&pattern(*seed, block.len()), &tags.stream).expect("awake");
+                    }
+                }
+                assert!(all_hold(&blocks), "{call:?}");
             }
-            assert!(setup.all_hold(&blocks), "{call:?}");
+            assert!(faults[0] > 2 && faults[1] > 20, "{offload:?}: {faults:?} calls failed");
         }
-        assert!(faults > 2, "{offload:?}: {faults} calls failed");
     }
 }
 
@@ -105,33 +118,7 @@ fn a_sleep_that_takes_nothing_out_makes_nothing_accessible() {
     setup.device.faults().fail_nth(Call::Unmap, 1);
     assert!(setup.sleep.sleep(Offload::Discard).is_err());
     finish(&setup.sleep);
-    assert_eq!((setup.sleep.state(), calls()), (SleepState::Awake, before));
-}
-
-#[test]
-fn a_wake_that_fails_leaves_the_arena_asleep_with_all_backups() {
-    for (device, offload) in [(discrete(), Offload::Pinned), (integrated(), Offload::Pageable)] {
-        let (setup, blocks) = setup(device);
-        let mut faults = 0;
-        for call in CALLS {
-            let _ = setup.sleep.sleep(offload).expect("no fault");
-            let (free, backups) = (setup.free(), setup.sleep.backup_bytes());
-            faults += each_fault(
-                &setup,
-                call,
-                || setup.sleep.wake().map(drop),
-                |error| {
-                    assert!(error.to_string().contains("injected"), "{error}");
-                    assert_eq!(setup.sleep.state(), SleepState::Asleep, "{call:?}");
-                    assert_eq!((setup.free(), setup.arena.reserved_bytes()), (free, 0), "{call:?}");
-                    assert_eq!(setup.sleep.backup_bytes(), backups, "{call:?}");
-                },
-            );
-            finish(&setup.sleep);
-            assert!(setup.all_hold(&blocks), "{call:?}");
-        }
-        assert!(faults > 20, "{offload:?}: {faults} calls failed");
-    }
+    assert_eq!((setup.arena.attachment(), calls()), (Attachment::Attached, before));
 }
 
 /// The device refuses, and then refuses the way back: asleep, but nothing is lost.
@@ -145,9 +132,8 @@ fn a_second_fault_on_the_way_back_loses_nothing() {
             setup.device.faults().fail_nth(way_back, 1);
             let error = setup.sleep.sleep(offload).expect_err("two faults");
             assert!(error.to_string().contains("unmap"), "the first one: {error}");
-            assert_eq!(setup.sleep.state(), SleepState::Asleep);
+            assert_eq!(setup.arena.attachment(), Attachment::Detached);
             assert!(setup.arena.reserved_bytes() > 0, "its memory is kept");
-            assert_eq!(setup.sleep.contents(), BlockState::AsleepBackedUp, "{offload:?}: they are kept");
             assert!(setup.sleep.sleep(Offload::Discard).expect("nothing").no_op, "and stay so");
             let _ = setup.sleep.wake().expect("no fault");
             finish(&setup.sleep);
@@ -161,7 +147,7 @@ fn a_second_fault_on_the_way_back_loses_nothing() {
     setup.device.faults().fail_nth(Call::Copy, 2);
     setup.device.faults().fail_nth(Call::Unmap, 1);
     assert!(setup.sleep.wake().expect_err("two faults").to_string().contains("copy"));
-    assert!(setup.sleep.state() == SleepState::Asleep && setup.arena.reserved_bytes() > 0);
+    assert!(setup.arena.attachment() == Attachment::Detached && setup.arena.reserved_bytes() > 0);
     let _ = setup.sleep.wake().expect("no fault");
     finish(&setup.sleep);
     assert!(setup.all_hold(&blocks));
@@ -172,7 +158,7 @@ fn a_second_fault_on_the_way_back_loses_nothing() {
     setup.device.faults().fail_nth(Call::Unmap, 1);
     assert!(setup.sleep.wake().is_err());
     setup.device.faults().fail_nth(Call::Unmap, 1);
-    assert!(setup.arena.reset().is_err() && setup.sleep.state() == SleepState::Asleep);
+    assert!(setup.arena.reset().is_err() && setup.arena.attachment() == Attachment::Detached);
     setup.arena.reset().expect("no fault");
     finish(&setup.sleep);
     drop(blocks);
@@ -193,7 +179,7 @@ fn waking_without_memory_is_a_typed_error_and_succeeds_once_memory_is_free() {
     for _ in 0..3 {
         let error = setup.sleep.wake().expect_err("there is no memory");
         assert!(error.is_out_of_memory(), "{error}");
-        assert_eq!((setup.sleep.state(), setup.free()), (SleepState::Asleep, 30 * MIB));
+        assert_eq!((setup.arena.attachment(), setup.free()), (Attachment::Detached, 30 * MIB));
     }
     drop(elsewhere);
     let _ = setup.sleep.wake().expect("there is memory");

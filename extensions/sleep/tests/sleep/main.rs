@@ -7,7 +7,6 @@ mod callbacks;
 mod copies;
 mod failing_waits;
 mod faults;
-mod history;
 mod model;
 mod panics;
 mod setup;
@@ -71,24 +70,27 @@ impl Setup {
         self.device.memory_info().expect("known").free_bytes
     }
 
-    /// Live blocks of many sizes with holes between them, and stitched ones; each with its seed.
     fn filled_up(&self) -> Vec<(u64, ArenaBuffer<HostDevice>)> {
-        let sizes = [5 * MIB, 100, 3 * MIB, 17 * MIB, 4096, 6 * MIB, 300, 2 * MIB, 9 * MIB];
-        let mut blocks: Vec<_> =
-            (0..).zip(sizes).map(|(seed, bytes)| (seed, self.filled(bytes, seed))).collect();
-        // Holes of 5, 6 and 9 MiB, of which two make room for one.
-        for place in [8, 5, 0] {
-            drop(blocks.remove(place));
-        }
-        for (seed, bytes) in [(20, 10 * MIB), (21, 7 * MIB)] {
-            blocks.push((seed, self.filled(bytes, seed)));
-        }
-        blocks
+        filled_up(MIB, |bytes, seed| self.filled(bytes, seed))
     }
 
     fn all_hold(&self, blocks: &[(u64, ArenaBuffer<HostDevice>)]) -> bool {
         blocks.iter().all(|(seed, buffer)| self.holds(buffer, *seed))
     }
+}
+
+/// Live blocks of many sizes with holes between them, and stitched ones; each with its seed.
+fn filled_up<T>(unit: u64, filled: impl Fn(u64, u64) -> T) -> Vec<(u64, T)> {
+    let sizes = [5 * unit, 100, 3 * unit, 17 * unit, 4096, 6 * unit, 300, 2 * unit, 9 * unit];
+    let mut blocks: Vec<_> = (0..).zip(sizes).map(|(seed, bytes)| (seed, filled(bytes, seed))).collect();
+    // Holes of 5, 6 and 9 units, of which two make room for one.
+    for place in [8, 5, 0] {
+        drop(blocks.remove(place));
+    }
+    for (seed, bytes) in [(20, 10 * unit), (21, 7 * unit)] {
+        blocks.push((seed, filled(bytes, seed)));
+    }
+    blocks
 }
 
 /// The address of a buffer's bytes on the device.

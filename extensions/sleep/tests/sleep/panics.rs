@@ -5,8 +5,8 @@
 mod growing;
 
 use growing::{Device, FromArena, in_each_call};
-use vrampool::arena::DeviceArena;
-use vrampool_sleep::{Error, Offload, SleepArena, SleepState};
+use vrampool::arena::{Attachment, DeviceArena};
+use vrampool_sleep::{Error, Offload, SleepArena};
 
 type Growing = growing::Growing<SleepArena<Device>>;
 
@@ -31,7 +31,11 @@ fn a_panic_while_an_arena_falls_asleep_loses_neither_memory_nor_contents() {
         |_| {},
         sleep,
         |growing, what| {
-            assert_eq!((growing.state.state(), growing.ledger.charged()), (SleepState::Asleep, 0), "{what}");
+            assert_eq!(
+                (growing.state.arena().attachment(), growing.ledger.charged()),
+                (Attachment::Detached, 0),
+                "{what}"
+            );
             wake(&growing).expect("no fault");
             growing.check(what);
         },

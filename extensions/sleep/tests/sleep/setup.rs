@@ -2,6 +2,7 @@
 
 use crate::{discrete, integrated, pattern};
 use std::time::Duration;
+use vrampool::arena::Attachment;
 use vrampool::host::{Backend, HostDevice, HostStream};
 use vrampool::{Buffer, Pool, PoolBuilder, Source};
 use vrampool_sleep::{Error, Offload, SleepArena, SleepProgress, SleepReport, sleep_all, wake_all};
@@ -12,6 +13,12 @@ pub(crate) struct Tag {
     pub(crate) name: &'static str,
     pub(crate) pool: Pool<HostDevice>,
     pub(crate) arena: SleepArena<HostDevice>,
+}
+
+impl Tag {
+    pub(crate) fn is_awake(&self) -> bool {
+        self.arena.arena().attachment() == Attachment::Attached
+    }
 }
 
 pub(crate) struct Tags {
@@ -68,7 +75,7 @@ impl Tags {
         timeout: Duration,
         on_progress: &dyn Fn(SleepProgress),
     ) -> Result<SleepReport, Error> {
-        let arenas = self.all.iter().filter_map(|tag| Some((tag.name, &tag.arena, policy(tag.name)?)));
+        let arenas = self.all.iter().filter_map(|tag| Some((&tag.arena, policy(tag.name)?)));
         sleep_all(arenas, timeout, on_progress)
     }
 
@@ -107,9 +114,8 @@ impl Tags {
 
     /// Waits until work is complete and backups are released.
     pub(crate) fn finish(&self) {
-        use vrampool_sleep::SleepState::Awake;
         self.device.synchronize(&self.stream).expect("no fault");
-        while self.all.iter().any(|tag| tag.arena.state() == Awake && tag.arena.backup_bytes() > 0) {
+        while self.all.iter().any(|tag| tag.is_awake() && tag.arena.backup_bytes() > 0) {
             std::thread::yield_now();
         }
     }
