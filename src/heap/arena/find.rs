@@ -9,6 +9,9 @@ use crate::error::Error;
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
 
+/// A block with its offset and size, and the stitched range if it is one.
+type Unawaited<B> = ((BlockId, u64, u64), Option<StitchedPlace<B>>);
+
 /// Whether a request may take memory that needs a wait for another stream.
 #[derive(Debug)]
 pub(super) enum Waits {
@@ -71,10 +74,7 @@ impl<B: Backend> State<B> {
     /// As [`take_hole`](Self::take_hole), of all memory.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_unawaited(
-        &mut self,
-        request: &ArenaRequest<'_, B::Stream>,
-    ) -> Option<((BlockId, u64, u64), Option<StitchedPlace<B>>)> {
+    pub(super) fn take_unawaited(&mut self, request: &ArenaRequest<'_, B::Stream>) -> Option<Unawaited<B>> {
         let TakenBlock { block, stitched } = self.find_unawaited(request, Budget::Free).ok()??;
         let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
         let (offset, size) = self.note_taken(block, more);
