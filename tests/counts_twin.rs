@@ -2,12 +2,14 @@
 //! magazines, faults and resets of peaks.
 
 use proptest::prelude::*;
+use std::collections::HashSet;
 use std::sync::Mutex;
+use std::time::Duration;
 use vrampool::errors::Cause;
 use vrampool::figures::{FigureKind, FigureValue, Group};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Error, Pool, PoolStats, Shortage, SizeClasses, Source};
-use vrampool_test_support::{AuditDevice, has_virtual_memory};
+use vrampool::{Backend, Buffer, Error, Pool, PoolStats, Shortage, SizeClasses, SizeTable, Source};
+use vrampool_test_support::{AuditDevice, has_virtual_memory, until};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -22,6 +24,7 @@ enum Step {
     Pair { pool: usize, bytes: u64 },
     // On a stream of another device.
     Foreign { pool: usize },
+    Use { which: usize, stream: usize },
     Drop(usize),
     HandOver(usize),
     TakeOver,
@@ -38,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..2usize, bytes(), 0..3usize).prop_map(|(pool, bytes, stream)| Step::Allocate { pool, bytes, stream }),
         8 => (0..2usize, bytes()).prop_map(|(pool, bytes)| Step::Pair { pool, bytes }),
         1 => (0..2usize).prop_map(|pool| Step::Foreign { pool }),
+        1 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Use { which, stream }),
         6 => any::<usize>().prop_map(Step::Drop),
         1 => any::<usize>().prop_map(Step::HandOver),
         1 => Just(Step::TakeOver),
@@ -46,6 +50,31 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..2usize).prop_map(|pool| Step::Look { pool }),
         1 => (0..60usize).prop_map(|at| if at < 2 { Step::Close { pool: at } } else { Step::TakeOver }),
     ]
+}
+
+/// The caps of each pool, and the memory of their device.
+#[derive(Debug, Clone, Copy)]
+struct Caps {
+    limit: u64,
+    max_cached: u64,
+    per_bucket: u64,
+    budget: u64,
+    capacity: u64,
+}
+
+fn caps() -> impl Strategy<Value = Caps> {
+    let bytes = || prop_oneof![Just(0), 0..8 * KIB, 0..300 * KIB, 0..8000 * KIB, Just(u64::MAX)];
+    let count = prop_oneof![Just(0), 1..7u64, Just(u64::MAX)];
+    let capacity = prop_oneof![3 => Just(1u64 << 26), 1 => 64 * KIB..4000 * KIB];
+    (bytes(), bytes(), count, bytes(), capacity).prop_map(
+        |(limit, max_cached, per_bucket, budget, capacity)| Caps {
+            limit: limit.max(4 * KIB),
+            max_cached,
+            per_bucket,
+            budget,
+            capacity,
+        },
+    )
 }
 
 /// The results that the callers of one pool saw.
@@ -95,20 +124,30 @@ impl Seen {
 }
 
 /// Checks invariants that hold at every moment.
-fn check(stats: &PoolStats) {
+fn check(stats: &PoolStats, scene: &Scene) {
+    let Caps { limit, max_cached, per_bucket, capacity, .. } = scene.caps;
+    let bound = limit.min(capacity);
     assert!(stats.live_bytes + stats.idle_bytes == stats.held_bytes, "{stats:?}");
-    assert!(stats.held_bytes + stats.in_transit_bytes <= LIMIT, "{stats:?}");
-    assert!(stats.idle_bytes <= MAX_CACHED && stats.peak.idle_bytes <= MAX_CACHED, "{stats:?}");
+    assert!(stats.held_bytes + stats.in_transit_bytes <= limit, "{stats:?}");
+    assert!(stats.idle_bytes <= max_cached && stats.peak.idle_bytes <= max_cached, "{stats:?}");
+    // A row is one bucket.
+    if scene.are_rows_buckets {
+        assert!(stats.buckets.iter().all(|bucket| bucket.idle_buffers <= per_bucket), "{stats:?}");
+    }
+    match stats.source.kind {
+        Source::Arena => assert!(bound - stats.reserved_bytes < 4 * KIB, "{stats:?}"),
+        Source::Virtual => {}
+        _ => assert_eq!(stats.reserved_bytes, stats.held_bytes, "{stats:?}"),
+    }
     assert!(stats.requested_bytes <= stats.live_bytes, "{stats:?}");
     let (peak, source) = (&stats.peak, &stats.source);
-    let peaks = [peak.requested_bytes, peak.live_bytes, peak.idle_bytes, peak.held_bytes];
-    assert!(peaks.iter().all(|&peak| peak <= LIMIT), "{stats:?}");
-    let now = [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes];
+    let peaks =
+        [peak.requested_bytes, peak.live_bytes, peak.idle_bytes, peak.held_bytes, peak.reserved_bytes];
+    assert!(peaks.iter().all(|&peak| peak <= bound), "{stats:?}");
+    let now =
+        [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes, stats.reserved_bytes];
     assert!(now.iter().zip(peaks).all(|(&now, peak)| now <= peak), "{stats:?}");
-    assert!(
-        stats.reserved_bytes <= peak.reserved_bytes && peak.limit_bytes <= peak.reserved_bytes,
-        "{stats:?}"
-    );
+    assert!(peak.limit_bytes <= peak.reserved_bytes, "{stats:?}");
     assert_eq!(stats.needed_bytes, stats.live_bytes + stats.in_flight_bytes, "{stats:?}");
     assert!(peak.needed_bytes >= stats.needed_bytes.max(peak.live_bytes), "{stats:?}");
     assert!(stats.reuse_waits <= stats.stream_waits, "{stats:?}");
@@ -130,8 +169,10 @@ fn counts(stats: &PoolStats) -> Vec<FigureValue> {
 }
 
 /// Checks invariants that hold while no thread works.
-fn check_quiet(stats: &PoolStats, is_closed: bool, seen: &Seen, live: &[&Buffer<Device>]) {
-    check(stats);
+fn check_quiet(stats: &PoolStats, scene: &Scene, is_closed: bool, seen: &Seen, live: &[&Buffer<Device>]) {
+    check(stats, scene);
+    let places: HashSet<_> = live.iter().map(|buffer| buffer.address()).collect();
+    assert_eq!(places.len(), live.len(), "two live buffers share memory");
     let failed = &stats.failed;
     let of_pool = Seen {
         served: stats.served.total(),
@@ -209,28 +250,44 @@ fn check_text(stats: &PoolStats) {
 fn check_text(_: &PoolStats) {}
 
 struct Scene {
-    device: Device,
+    caps: Caps,
+    are_rows_buckets: bool,
+    host: HostDevice,
     foreign: HostStream,
     streams: Vec<HostStream>,
+    /// Each measures what it takes from the host device.
     pools: [Pool<Device>; 2],
 }
 
-/// Two pools of a source.
-fn scene(source: Source, classes: &SizeClasses, magazine_bytes: u64) -> Option<Scene> {
-    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 26).granularity(4 * KIB).build());
-    if source == Source::Virtual && !has_virtual_memory(device.inner()) {
+/// Two pools of a source. Allocations may take a while, so that requests overlap.
+fn scene(
+    source: Source,
+    classes: &SizeClasses,
+    magazine_bytes: u64,
+    caps: Caps,
+    is_slow: bool,
+) -> Option<Scene> {
+    let latency = Duration::from_micros(if is_slow { 20 } else { 0 });
+    let host = HostDevice::builder().memory_limit(caps.capacity).granularity(4 * KIB);
+    let host = host.allocation_latency(latency).build();
+    if source == Source::Virtual && !has_virtual_memory(&host) {
         return None;
     }
+    // Arenas of fixed size take all of it at once.
+    let most = if source == Source::Arena { caps.capacity / 2 } else { u64::MAX };
+    let caps = Caps { limit: caps.limit.min(most), ..caps };
     let pool = || {
-        let builder =
-            Pool::builder(&device).limit(LIMIT).max_cached_bytes(MAX_CACHED).max_buffers_per_bucket(6);
+        let builder = Pool::builder(&AuditDevice::new(host.clone())).limit(caps.limit).budget(caps.budget);
+        let builder = builder.max_cached_bytes(caps.max_cached).max_buffers_per_bucket(caps.per_bucket);
         let builder = builder.size_classes(classes.clone()).magazine_bytes(magazine_bytes).source(source);
         builder.build().expect("a pool")
     };
     let pools = [pool(), pool()];
-    let streams = (0..3).map(|_| device.create_stream().expect("a stream")).collect();
+    let streams = (0..3).map(|_| host.create_stream().expect("a stream")).collect();
     let foreign = HostDevice::new().create_stream().expect("a stream");
-    Some(Scene { foreign, streams, pools, device })
+    let are_rows_buckets =
+        !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_) | SizeClasses::Tight);
+    Some(Scene { caps, are_rows_buckets, host, foreign, streams, pools })
 }
 
 type Live = (usize, Buffer<Device>);
@@ -249,6 +306,10 @@ fn work(scene: &Scene, steps: &[Step], handed_over: &Mutex<Vec<Live>>) -> ([Seen
                 seen[pool].note(&scene.pools[pool].allocate(bytes, &scene.streams[0]))
             }
             Step::Foreign { pool } => seen[pool].note(&scene.pools[pool].allocate(10, &scene.foreign)),
+            // It may be the call that fails.
+            Step::Use { which, stream } if !live.is_empty() => {
+                _ = live[which % live.len()].1.used_on(&scene.streams[stream]);
+            }
             Step::Drop(which) if !live.is_empty() => drop(live.swap_remove(which % live.len())),
             Step::HandOver(which) if !live.is_empty() => {
                 let index = which % live.len();
@@ -258,13 +319,13 @@ fn work(scene: &Scene, steps: &[Step], handed_over: &Mutex<Vec<Live>>) -> ([Seen
                 let taken = handed_over.lock().expect("no panic").pop();
                 drop(taken);
             }
-            Step::Drop(_) | Step::HandOver(_) => {}
+            Step::Use { .. } | Step::Drop(_) | Step::HandOver(_) => {}
             Step::Trim { pool, to } => _ = scene.pools[pool].trim_to(to),
             Step::Close { pool } => scene.pools[pool].close(),
             Step::ResetPeaks { pool } => scene.pools[pool].reset_peaks(),
             Step::Look { pool } => {
                 let stats = scene.pools[pool].stats();
-                check(&stats);
+                check(&stats, scene);
                 let now = counts(&stats);
                 assert!(
                     now.iter().zip(&before[pool]).all(|(now, before)| now >= before),
@@ -289,14 +350,15 @@ fn classes() -> impl Strategy<Value = SizeClasses> {
         Just(SizeClasses::Multiple(8 * KIB)),
         Just(SizeClasses::Exact(1)),
         Just(SizeClasses::Tight),
+        Just(SizeClasses::Table(SizeTable::new([700, 3000, 9000, 40_000]))),
     ]
 }
 
-fn run(scene: &Scene, lists: &[Vec<Step>]) {
+fn run(scene: Scene, lists: &[Vec<Step>]) {
     let handed_over = Mutex::default();
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let workers: Vec<_> =
-            lists.iter().map(|list| scope.spawn(|| work(scene, list, &handed_over))).collect();
+            lists.iter().map(|list| scope.spawn(|| work(&scene, list, &handed_over))).collect();
         workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
     });
     let (mut seen, mut live) = ([Seen::default(); 2], handed_over.into_inner().expect("no panic"));
@@ -306,14 +368,11 @@ fn run(scene: &Scene, lists: &[Vec<Step>]) {
     }
     let of = |live: &[Live], pool: usize, stats: &PoolStats| {
         let live: Vec<_> = live.iter().filter(|(of, _)| *of == pool).map(|(_, buffer)| buffer).collect();
-        check_quiet(stats, scene.pools[pool].is_closed(), &seen[pool], &live);
+        check_quiet(stats, &scene, scene.pools[pool].is_closed(), &seen[pool], &live);
     };
     for (number, pool) in scene.pools.iter().enumerate() {
         // Another thread returns the memory of a closed pool to the device.
-        let started = std::time::Instant::now();
-        while pool.stats().in_transit_bytes > 0 && started.elapsed().as_secs() < 60 {
-            std::thread::yield_now();
-        }
+        until(|| pool.stats().in_transit_bytes == 0);
         let before = pool.stats();
         of(&live, number, &before);
         pool.reset_peaks();
@@ -326,56 +385,65 @@ fn run(scene: &Scene, lists: &[Vec<Step>]) {
         // Work may complete in between.
         let needed = stats.needed_bytes..=before.needed_bytes;
         assert!(needed.contains(&peak.needed_bytes), "{needed:?}: {stats:?}");
-    }
-    if scene.pools[0].arena().is_none() {
-        let held = scene.pools.each_ref().map(|pool| pool.stats().held_bytes);
-        assert_eq!(scene.device.taken(), held[0] + held[1]);
-        let frees = scene.pools.each_ref().map(|pool| pool.stats().source.frees);
-        assert_eq!(scene.device.frees(), frees[0] + frees[1]);
+        let device = pool.device();
+        assert!(device.peak() <= scene.caps.limit, "{} bytes were taken: {stats:?}", device.peak());
+        if pool.source() != Source::Arena {
+            assert_eq!(device.taken(), stats.reserved_bytes, "{stats:?}");
+        }
+        if pool.arena().is_none() {
+            assert_eq!(device.frees(), stats.source.frees);
+        }
     }
     live.clear();
-    scene.device.inner().faults().clear();
+    scene.host.faults().clear();
     for (number, pool) in scene.pools.iter().enumerate() {
         pool.trim().expect("a trim");
         let stats = pool.stats();
         of(&live, number, &stats);
         assert_eq!((stats.held_bytes, stats.source.allocations), (0, stats.source.frees), "{stats:?}");
     }
+    let devices = scene.pools.each_ref().map(|pool| pool.device().clone());
+    drop(scene);
+    assert_eq!(devices.map(|device| device.taken()), [0; 2]);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn every_count_is_what_the_callers_saw(
         source in sources(),
         classes in classes(),
         magazine_bytes in prop::sample::select(vec![0, 8 * KIB, 100 * KIB, 1 << 30]),
-        lists in prop::collection::vec(prop::collection::vec(step(), 0..150), 1..4),
+        caps in caps(),
+        is_slow in any::<bool>(),
+        lists in prop::collection::vec(prop::collection::vec(step(), 0..150), 1..5),
     ) {
-        let Some(scene) = scene(source, &classes, magazine_bytes) else { return Ok(()) };
-        run(&scene, &lists);
+        let Some(scene) = scene(source, &classes, magazine_bytes, caps, is_slow) else { return Ok(()) };
+        run(scene, &lists);
     }
 
     #[test]
     fn every_count_is_what_the_callers_saw_when_the_driver_fails(
         source in sources(),
         magazine_bytes in prop::sample::select(vec![0, 100 * KIB]),
-        faults in prop::collection::vec((0..6usize, 1..40u64, any::<bool>()), 1..20),
+        caps in caps(),
+        faults in prop::collection::vec((0..7usize, 1..60u64, any::<bool>()), 1..30),
         lists in prop::collection::vec(prop::collection::vec(step(), 0..150), 1..3),
     ) {
-        let Some(scene) = scene(source, &SizeClasses::Fixed, magazine_bytes) else { return Ok(()) };
-        let calls = [Call::Allocate, Call::Record, Call::Wait, Call::CreatePhysical, Call::Map, Call::SetAccess];
+        let Some(scene) = scene(source, &SizeClasses::Fixed, magazine_bytes, caps, false) else { return Ok(()) };
+        let mapping = [Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Unmap];
+        let calls = [[Call::Allocate, Call::Record, Call::Wait].as_slice(), &mapping].concat();
         for (call, n, out_of_memory) in faults {
             let call = calls[call];
             if out_of_memory && matches!(call, Call::Allocate | Call::CreatePhysical) {
                 let error = vrampool::BackendError::out_of_memory(1, Some(0));
-                scene.device.inner().faults().fail_nth_with(call, n, error);
+                scene.host.faults().fail_nth_with(call, n, error);
             } else {
-                scene.device.inner().faults().fail_nth(call, n);
+                scene.host.faults().fail_nth(call, n);
             }
         }
-        run(&scene, &lists);
+        run(scene, &lists);
     }
 }
 
@@ -389,10 +457,8 @@ fn a_request_that_is_refused_for_one_that_waits_is_a_failure_alone() {
         let pool = builder.size_classes(SizeClasses::PowerOfTwo).build().expect("a pool");
         let half = pool.allocate(LIMIT / 2, &stream).expect("memory");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.allocate_timeout(LIMIT, &stream, std::time::Duration::MAX));
-            while pool.waiting_requests() == 0 {
-                std::thread::yield_now();
-            }
+            let waiting = scope.spawn(|| pool.allocate_timeout(LIMIT, &stream, Duration::MAX));
+            until(|| pool.waiting_requests() > 0);
             let before = pool.stats();
             for bytes in [KIB, LIMIT / 4, KIB] {
                 assert!(pool.allocate(bytes, &stream).is_err());

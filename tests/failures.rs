@@ -6,7 +6,7 @@ use std::time::Duration;
 use vrampool::figures::{FigureValue, Group};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Error, Pool, PoolStats, SizeClasses, Source};
-use vrampool_test_support::has_virtual_memory;
+use vrampool_test_support::{has_virtual_memory, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -130,15 +130,11 @@ fn requests_that_wait_are_figures() -> Result<(), Error> {
             let before = pool.waiting_requests();
             let (pool, stream) = (&pool, &stream);
             let thread = scope.spawn(move || pool.allocate_timeout(bytes, stream, Duration::MAX).map(drop));
-            while pool.waiting_requests() == before {
-                thread::yield_now();
-            }
+            until(|| pool.waiting_requests() != before);
             thread
         });
         // Between two attempts a request is queued without bytes for a moment.
-        while waiting(&pool.stats()) != (2, 3 * MIB / 4) {
-            thread::yield_now();
-        }
+        until(|| waiting(&pool.stats()) == (2, 3 * MIB / 4));
         let (first, then) = (pool.stats().oldest_wait, pool.stats().oldest_wait);
         assert!(first > Duration::ZERO && then > first, "{first:?} {then:?}");
         assert_eq!(pool.stats().waits.count(), 0, "those that wait are not over");

@@ -4,19 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 use vrampool::backend::StreamId;
-use vrampool::hooks::{Hook, HookCalls, HookEvent, Outcome};
+use vrampool::hooks::{Hook, HookCalls, Outcome};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Stream};
-use vrampool_test_support as _;
-
-/// Keeps a number with each request, and notes what it finds of it.
-#[derive(Debug)]
-struct Keeper {
-    name: &'static str,
-    owner: u64,
-    calls: HookCalls,
-    seen: Mutex<Vec<Seen>>,
-}
+use vrampool_test_support::Tap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
@@ -26,48 +17,21 @@ struct Seen {
     kept: Option<u64>,
 }
 
-impl Keeper {
-    fn new(name: &'static str, owner: u64, calls: HookCalls) -> Arc<Self> {
-        Arc::new(Self { name, owner, calls, seen: Mutex::default() })
-    }
-
-    fn see(&self, call: HookCalls, event: &HookEvent<'_>) {
-        let seen = Seen { call, id: event.id, stream: event.stream, kept: event.kept(self.owner) };
-        self.seen.lock().expect("no panic").push(seen);
-    }
-
-    fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("no panic").clone()
-    }
-}
-
-impl Hook for Keeper {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn calls(&self) -> HookCalls {
-        self.calls
-    }
-
-    fn before_request(&self, event: &HookEvent<'_>) {
-        self.see(HookCalls::BEFORE_REQUEST, event);
-    }
-
-    fn after_request(&self, event: &HookEvent<'_>) {
-        if event.outcome == Outcome::Done {
-            event.keep(self.owner, self.owner * 1000 + event.requested_bytes);
+/// A hook that keeps a number with each request, and what it finds of it.
+fn keeper(name: &'static str, owner: u64, calls: HookCalls) -> (impl Hook + 'static, Arc<Mutex<Vec<Seen>>>) {
+    let notes = Arc::<Mutex<Vec<_>>>::default();
+    let seen = Arc::clone(&notes);
+    let hook = Tap::new(name, calls, move |call, event| {
+        if (HookCalls::BEFORE_ALLOCATION | HookCalls::AFTER_ALLOCATION).contains(call) {
+            return;
         }
-        self.see(HookCalls::AFTER_REQUEST, event);
-    }
-
-    fn before_free(&self, event: &HookEvent<'_>) {
-        self.see(HookCalls::BEFORE_FREE, event);
-    }
-
-    fn after_free(&self, event: &HookEvent<'_>) {
-        self.see(HookCalls::AFTER_FREE, event);
-    }
+        if call == HookCalls::AFTER_REQUEST && event.outcome == Outcome::Done {
+            event.keep(owner, owner * 1000 + event.requested_bytes);
+        }
+        let seen = Seen { call, id: event.id, stream: event.stream, kept: event.kept(owner) };
+        notes.lock().expect("no panic").push(seen);
+    });
+    (hook, seen)
 }
 
 #[test]
@@ -75,13 +39,13 @@ fn a_number_is_kept_with_each_live_block_until_its_free() {
     for calls in [HookCalls::all(), HookCalls::AFTER_REQUEST | HookCalls::BEFORE_FREE] {
         let device = HostDevice::new();
         let [one, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-        let hook = Keeper::new("keeper", 7, calls);
-        let pool = Pool::builder(&device).hook(Arc::clone(&hook)).build().expect("a pool");
+        let (hook, seen) = keeper("keeper", 7, calls);
+        let pool = Pool::builder(&device).hook(hook).build().expect("a pool");
         let live =
             [(10, &one), (20, &other)].map(|(bytes, stream)| pool.allocate(bytes, stream).expect("memory"));
         drop(live);
         drop(pool.allocate(30, &one).expect("memory"));
-        let seen = hook.seen();
+        let seen = seen.lock().expect("no panic");
         assert!(seen.iter().all(|seen| calls.contains(seen.call)), "{seen:?}");
         for (bytes, stream) in [(10, one.id()), (20, other.id()), (30, one.id())] {
             let of: Vec<_> = seen.iter().filter(|seen| seen.kept == Some(7000 + bytes)).collect();
@@ -96,23 +60,24 @@ fn a_number_is_kept_with_each_live_block_until_its_free() {
 fn one_owner_keeps_a_number() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
-    let [first, second] =
-        [("first", 1), ("second", 2)].map(|(name, owner)| Keeper::new(name, owner, HookCalls::all()));
-    let builder = Pool::builder(&device).hook(Arc::clone(&first)).hook(Arc::clone(&second));
+    let [(first, of_first), (second, of_second)] =
+        [("first", 1), ("second", 2)].map(|(name, owner)| keeper(name, owner, HookCalls::all()));
+    let builder = Pool::builder(&device).hook(first).hook(second);
     drop(builder.build().expect("a pool").allocate(10, &stream).expect("memory"));
-    assert_eq!(first.seen().iter().filter(|seen| seen.kept == Some(1010)).count(), 3);
-    assert!(second.seen().len() == 4 && second.seen().iter().all(|seen| seen.kept.is_none()));
+    let [first, second] = [of_first, of_second].map(|seen| seen.lock().expect("no panic").clone());
+    assert_eq!(first.iter().filter(|seen| seen.kept == Some(1010)).count(), 3);
+    assert!(second.len() == 4 && second.iter().all(|seen| seen.kept.is_none()));
 }
 
 #[test]
 fn a_request_that_fails_keeps_nothing() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
-    let hook = Keeper::new("keeper", 7, HookCalls::all());
-    let pool = Pool::builder(&device).limit(4096).hook(Arc::clone(&hook)).build().expect("a pool");
+    let (hook, seen) = keeper("keeper", 7, HookCalls::all());
+    let pool = Pool::builder(&device).limit(4096).hook(hook).build().expect("a pool");
     assert!(pool.allocate(8192, &stream).is_err());
     drop(pool.allocate(10, &stream).expect("memory"));
-    let seen = hook.seen();
+    let seen = seen.lock().expect("no panic");
     assert!(seen[..2].iter().all(|seen| seen.kept.is_none()), "{seen:?}");
     assert_ne!(seen[0].id, seen[2].id);
 }

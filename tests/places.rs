@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Pool};
-use vrampool_test_support::{AuditDevice, is_inside, outcome, test_again};
+use vrampool_test_support::{AuditDevice, is_inside, outcome, test_again, until};
 
 type Static = (Pool<HostDevice>, HostStream, Mutex<Vec<Buffer<HostDevice>>>);
 
@@ -25,9 +25,7 @@ fn a_static_pool_serves_until_the_process_ends() {
     let allocate = move || pool.allocate(1 << 20, stream).expect("memory");
     live.lock().expect("no panic").extend([allocate(), allocate()]);
     let _ = thread::spawn(move || (0..u64::MAX).for_each(|_| drop(allocate())));
-    while pool.stats().served.total() < 100 {
-        thread::yield_now();
-    }
+    until(|| pool.stats().served.total() >= 100);
     std::process::exit(0);
 }
 

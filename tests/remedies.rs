@@ -7,7 +7,7 @@ use vrampool::arena::DeviceArena;
 use vrampool::errors::Cause;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Error, Pool, PoolBuilder, SizeClasses, Source};
-use vrampool_test_support as _;
+use vrampool_test_support::until;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -212,9 +212,7 @@ fn earlier_requests_that_wait() {
         let (pool, stream) = (&pool, &stream);
         let waiting =
             scope.spawn(move || pool.allocate_timeout(8 * MIB, stream, Duration::from_secs(60)).map(drop));
-        while pool.waiting_requests() == 0 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() > 0);
         expect(
             pool.allocate(MIB, stream),
             Cause::Waiting,

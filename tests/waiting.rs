@@ -1,12 +1,11 @@
 //! Requests that wait for a release in progress are served first come, first served. No later request
 //! takes the memory, whether the limit or the device refused the earlier ones.
 
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, SizeClasses, Source};
-use vrampool_test_support::AuditDevice;
+use vrampool_test_support::{AuditDevice, gate, until};
 
 const KIB: u64 = 1024;
 const ROUNDS: usize = 20;
@@ -23,12 +22,8 @@ fn assert_waiter_is_first(
     on_drop: impl FnOnce(Hook),
     what: &str,
 ) {
-    let ((go, gate), (there, is_there)) = (channel::<()>(), channel::<()>());
-    let gate = Mutex::new(gate);
-    on_drop(Box::new(move || {
-        let _ = there.send(());
-        let _ = gate.lock().expect("no panic under it").recv();
-    }));
+    let (pass, is_there, go) = gate();
+    on_drop(Box::new(pass));
     let allocate = {
         let (pool, stream) = (pool.clone(), stream.clone());
         Arc::new(move || pool.allocate(8 * KIB, &stream))
@@ -45,9 +40,7 @@ fn assert_waiter_is_first(
         let allocate = Arc::clone(&allocate);
         move || allocate()
     });
-    while pool.stats().rungs.wait == 0 {
-        thread::yield_now();
-    }
+    until(|| pool.stats().rungs.wait > 0);
     drop(go);
     let served = waiter.join().expect("no panic");
     assert!(served.is_ok(), "{what}: overtaken: {served:?}");
@@ -81,12 +74,8 @@ fn waiting_requests_are_served_in_their_order() {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).build());
     let stream = device.create_stream().expect("a stream");
     let pool = idle_pool(&device, &stream);
-    let ((go, gate), (there, is_there)) = (channel::<()>(), channel::<()>());
-    let gate = Mutex::new(gate);
-    device.on_drop(move || {
-        let _ = there.send(());
-        let _ = gate.lock().expect("no panic under it").recv();
-    });
+    let (pass, is_there, go) = gate();
+    device.on_drop(pass);
     let giver = thread::spawn({
         let pool = pool.clone();
         move || pool.trim().expect("a trim")
@@ -101,9 +90,7 @@ fn waiting_requests_are_served_in_their_order() {
                 let pool = pool.clone();
                 move || pool.allocate(kib * KIB, &stream)
             });
-            while pool.stats().rungs.wait <= number {
-                thread::yield_now();
-            }
+            until(|| pool.stats().rungs.wait > number);
             waiter
         })
         .collect();

@@ -1,8 +1,9 @@
 //! Requests of a pool that is closed.
 
-use crate::{Answer, KIB, LONG, pool_of, until_waiting};
+use crate::{Answer, KIB, LONG, pool_of};
 use std::thread;
 use vrampool::Error;
+use vrampool_test_support::until;
 
 #[test]
 fn a_closed_pool_refuses_all_and_keeps_nothing() -> Answer {
@@ -17,7 +18,7 @@ fn a_closed_pool_refuses_all_and_keeps_nothing() -> Answer {
                     let (pool, stream) = (&pool, &stream);
                     let thread =
                         scope.spawn(move || pool.allocate_timeout(4 * bytes, stream, LONG).map(drop));
-                    until_waiting(pool, number + 1);
+                    until(|| pool.waiting_requests() > number);
                     thread
                 })
                 .collect();

@@ -2,52 +2,26 @@
 
 use crate::{Answer, Device, KIB};
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
-use vrampool::backend::HookEvent;
-use vrampool::hooks::Hook;
+use vrampool::hooks::{Hook, HookCalls};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Pool, PoolBuilder, Shortage, SizeClasses, Source};
-use vrampool_test_support::AuditDevice;
+use vrampool_test_support::{AuditDevice, Tap, gate, until};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A driver whose calls do not end before the test says so.
-#[derive(Debug)]
-struct Gate {
-    reached: Mutex<Sender<()>>,
-    open: Mutex<Receiver<()>>,
-}
-
-impl Gate {
-    fn new() -> (Self, Receiver<()>, Sender<()>) {
-        let ((reached, at_gate), (open, opened)) = (mpsc::channel(), mpsc::channel());
-        (Self { reached: Mutex::new(reached), open: Mutex::new(opened) }, at_gate, open)
-    }
-
-    fn pass(&self) {
-        let _ = self.reached.lock().expect("no panic").send(());
-        let _ = self.open.lock().expect("no panic").recv();
-    }
-}
-
-impl Hook for Gate {
-    fn name(&self) -> &str {
-        "gate"
-    }
-
-    fn before_allocation(&self, _: &HookEvent<'_>) {
-        self.pass();
-    }
-}
-
 fn device(bytes: u64) -> Device {
     AuditDevice::new(HostDevice::builder().memory_limit(bytes).build())
+}
+
+/// A hook that does this before each allocation of the driver.
+fn gated(pass: impl Fn() + Send + Sync + 'static) -> impl Hook + 'static {
+    Tap::new("gate", HookCalls::BEFORE_ALLOCATION, move |_, _| pass())
 }
 
 fn exact(device: &Device) -> PoolBuilder<Device> {
@@ -77,18 +51,12 @@ fn refused_in_call(pool: &Pool<Device>, bytes: u64, timeout: Duration, at_gate: 
 
 const TIMES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(20)];
 
-fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        thread::yield_now();
-    }
-}
-
 #[test]
 fn an_allocation_that_blocks_delays_no_request_beyond_its_timeout() -> Answer {
     for timeout in TIMES {
         let device = device(1 << 20);
-        let ((gate, at_gate, open), stream) = (Gate::new(), device.create_stream()?);
-        let pool = exact(&device).hook(gate).build()?;
+        let ((pass, at_gate, open), stream) = (gate(), device.create_stream()?);
+        let pool = exact(&device).hook(gated(pass)).build()?;
         let shortage = refused_in_call(&pool, 512 * KIB, timeout, &at_gate);
         assert_eq!(shortage, Shortage::Deadline, "{timeout:?}");
         let failed = pool.stats().failed;
@@ -109,12 +77,12 @@ fn a_free_that_blocks_delays_no_request_beyond_its_timeout() -> Answer {
     for (source, timeout) in
         [Source::Direct, Source::Driver].into_iter().flat_map(|source| TIMES.map(|time| (source, time)))
     {
-        let (device, (gate, at_gate, open)) = (device(1 << 20), Gate::new());
+        let (device, (pass, at_gate, open)) = (device(1 << 20), gate());
         let stream = device.create_stream()?;
         let pool = exact(&device).source(source).limit(64 * KIB).build()?;
         // In this thread's magazine, and in the bucket.
         drop((pool.allocate(16 * KIB, &stream)?, pool.allocate(16 * KIB, &stream)?));
-        device.before_drop(move || gate.pass());
+        device.before_drop(pass);
         refused_in_call(&pool, 64 * KIB, timeout, &at_gate);
         assert_eq!(pool.waiting_requests(), 0);
         let here = pool.allocate_timeout(48 * KIB, &stream, timeout);
@@ -130,11 +98,11 @@ fn a_free_that_blocks_delays_no_request_beyond_its_timeout() -> Answer {
 #[test]
 fn a_turn_at_the_device_that_does_not_come_delays_no_request_beyond_its_timeout() -> Answer {
     for timeout in TIMES {
-        let (device, (gate, at_gate, open)) = (device(64 * KIB), Gate::new());
+        let (device, (pass, at_gate, open)) = (device(64 * KIB), gate());
         let stream = device.create_stream()?;
         let pool = exact(&device).magazine_bytes(0).build()?;
         drop(pool.allocate(48 * KIB, &stream)?);
-        device.before_drop(move || gate.pass());
+        device.before_drop(pass);
         thread::scope(|scope| {
             let first = scope.spawn(|| pool.allocate(64 * KIB, &stream).map(drop));
             at_gate.recv().expect("it releases idle memory");
@@ -172,9 +140,9 @@ fn a_request_without_time_makes_the_calls_of_one_without_a_deadline() -> Answer 
 #[test]
 fn no_rung_begins_after_the_deadline() -> Answer {
     for timeout in TIMES {
-        let (device, (gate, at_gate, open)) = (device(1 << 20), Gate::new());
+        let (device, (pass, at_gate, open)) = (device(1 << 20), gate());
         let stream = device.create_stream()?;
-        let pool = exact(&device).hook(gate).build()?;
+        let pool = exact(&device).hook(gated(pass)).build()?;
         // Nothing passes the gate unasked.
         open.send(()).expect("it is there");
         let _live = pool.allocate(768 * KIB, &stream)?;
@@ -190,22 +158,9 @@ fn no_rung_begins_after_the_deadline() -> Answer {
 }
 
 /// A driver that takes its time now and then.
-#[derive(Debug)]
-struct Slow;
-
 fn take_time() {
     if fastrand::u8(..) == 0 {
         thread::sleep(Duration::from_millis(fastrand::u64(1..=8)));
-    }
-}
-
-impl Hook for Slow {
-    fn name(&self) -> &str {
-        "slow"
-    }
-
-    fn before_allocation(&self, _: &HookEvent<'_>) {
-        take_time();
     }
 }
 
@@ -220,7 +175,7 @@ fn operations() -> u64 {
 fn requests_that_end_before_their_calls_lose_nothing() -> Answer {
     const THREADS: u64 = 4;
     let device = device(1 << 20);
-    let pool = exact(&device).limit(768 * KIB).hook(Slow).build()?;
+    let pool = exact(&device).limit(768 * KIB).hook(gated(take_time)).build()?;
     device.before_drop(take_time);
     let count = operations() / THREADS;
     let (served, refused) = (AtomicU64::new(0), AtomicU64::new(0));

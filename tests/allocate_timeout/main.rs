@@ -8,14 +8,12 @@ mod progress;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
-use vrampool::backend::HookEvent;
-use vrampool::hooks::Hook;
+use vrampool::hooks::HookCalls;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, internal};
-use vrampool_test_support::AuditDevice;
+use vrampool_test_support::{AuditDevice, Tap, gate, until};
 
 type Device = AuditDevice<HostDevice>;
 type Answer = Result<(), Error>;
@@ -28,13 +26,6 @@ fn pool_of(slots: u64, bytes: u64) -> Result<(Device, Pool<Device>, <Device as B
     let stream = device.create_stream()?;
     let pool = Pool::builder(&device).limit(slots * bytes).size_classes(SizeClasses::EXACT).build()?;
     Ok((device, pool, stream))
-}
-
-/// Returns when so many requests wait.
-fn until_waiting(pool: &Pool<Device>, requests: u64) {
-    while pool.waiting_requests() < requests {
-        thread::yield_now();
-    }
 }
 
 #[test]
@@ -58,7 +49,7 @@ fn requests_are_served_in_order_of_arrival() -> Answer {
                 *last.lock().expect("no panic") = None;
                 Ok(())
             }));
-            until_waiting(pool, number + 1);
+            until(|| pool.waiting_requests() > number);
         }
         drop(all);
         threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
@@ -131,7 +122,7 @@ fn calls_that_never_wait_leave_memory_to_waiting_requests() -> Answer {
         let (first, second) = (pool.allocate(bytes, &stream)?, pool.allocate(bytes, &stream)?);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| pool.allocate_timeout(2 * bytes, &stream, LONG).map(drop));
-            until_waiting(&pool, 1);
+            until(|| pool.waiting_requests() >= 1);
             drop(internal::release_ready(first));
             assert!(internal::allocate_ready(&pool, bytes, &stream).is_none(), "it is not this call's turn");
             assert_eq!(pool.waiting_requests(), 1);
@@ -184,7 +175,7 @@ fn memory_reserved_for_a_waiting_request_serves_no_later_one() -> Answer {
     let mut held: Vec<_> = (0..3).map(|_| pool.allocate(64 * KIB, &stream)).collect::<Result<_, _>>()?;
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(256 * KIB, &stream, LONG).map(drop));
-        until_waiting(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         assert!(pool.allocate(64 * KIB, &stream).is_err_and(|error| error.is_out_of_memory()));
         assert!(pool.allocate(1, &stream).is_err(), "nor a smaller one");
         drop(held.pop());
@@ -237,9 +228,7 @@ fn memory_of_another_pool_ends_the_wait() -> Answer {
     let all = other.allocate(1 << 20, &stream)?;
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(1 << 20, &stream, LONG).map(drop));
-        while pool.waiting_requests() < 1 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() >= 1);
         drop(all);
         waiting.join().expect("no panic")
     })
@@ -267,15 +256,11 @@ fn is_later_request_refused() -> Result<bool, Error> {
     let (part, rest) = (other.allocate(64 * KIB, &stream)?, other.allocate(15 * 64 * KIB, &stream)?);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(1 << 20, &stream, LONG).map(drop));
-        while pool.waiting_requests() < 1 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() >= 1);
         // Enough is free for the second one alone, once it waits.
         let behind =
             scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(100)).map(drop));
-        while pool.waiting_requests() < 2 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() >= 2);
         drop(part);
         let is_refused = behind.join().expect("no panic").is_err_and(|error| error.is_out_of_memory());
         drop(rest);
@@ -292,30 +277,10 @@ fn freed_memory_is_not_kept_in_magazines_while_requests_wait() -> Answer {
     let held: Vec<_> = (0..SLOTS).map(|_| pool.allocate(4 * KIB, &stream)).collect::<Result<_, _>>()?;
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(SLOTS * 4 * KIB, &stream, LONG).map(drop));
-        until_waiting(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         drop(held);
         waiting.join().expect("no panic")
     })
-}
-
-/// Blocks the first request that asks the device until the gate opens.
-#[derive(Debug)]
-struct Gate {
-    reached: Sender<()>,
-    open: Mutex<Receiver<()>>,
-}
-
-impl Hook for Gate {
-    fn name(&self) -> &str {
-        "gate"
-    }
-
-    fn before_allocation(&self, event: &HookEvent<'_>) {
-        if event.requested_bytes == 128 * KIB {
-            self.reached.send(()).expect("the test waits");
-            self.open.lock().expect("no panic").recv().expect("the test opens it");
-        }
-    }
 }
 
 /// Its bytes are reserved then, and not promised beside that.
@@ -323,18 +288,17 @@ impl Hook for Gate {
 fn a_request_that_is_being_served_is_counted_once() -> Answer {
     let device = HostDevice::new();
     let stream = device.create_stream()?;
-    let ((reached, at_gate), (open, gate)) = (mpsc::channel(), mpsc::channel());
-    let pool = Pool::builder(&device)
-        .limit(256 * KIB)
-        .size_classes(SizeClasses::EXACT)
-        .hook(Gate { reached, open: Mutex::new(gate) })
-        .build()?;
+    let (pass, at_gate, open) = gate();
+    let hook = Tap::new("gate", HookCalls::BEFORE_ALLOCATION, move |_, event| {
+        if event.requested_bytes == 128 * KIB {
+            pass();
+        }
+    });
+    let pool = Pool::builder(&device).limit(256 * KIB).size_classes(SizeClasses::EXACT).hook(hook).build()?;
     let (first, second) = (pool.allocate(128 * KIB - 512, &stream)?, pool.allocate(64 * KIB, &stream)?);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(128 * KIB, &stream, LONG).map(drop));
-        while pool.waiting_requests() < 1 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() >= 1);
         drop(first);
         at_gate.recv().expect("it asks the device");
         let beside = pool.allocate(64 * KIB, &stream);
@@ -352,7 +316,7 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
     let all = pool.allocate(64 * KIB, &stream)?;
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, LONG).map(drop));
-        until_waiting(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         drop(all);
         waiting.join().expect("no panic")
     })?;
@@ -386,7 +350,7 @@ fn a_request_that_waits_behind_another_until_its_deadline_counts_as_a_timeout() 
     let all = pool.allocate(64 * KIB, &stream)?;
     thread::scope(|scope| {
         let first = scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, LONG).map(drop));
-        until_waiting(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         // Never asked before its deadline: the other request is the first.
         let refused = pool.allocate_timeout(4 * KIB, &stream, Duration::from_millis(5));
         assert!(refused.is_err_and(|error| error.is_out_of_memory()));

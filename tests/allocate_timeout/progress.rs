@@ -1,16 +1,16 @@
 //! A request that can be served is served: whatever its thread keeps, whatever else asks the device, and whatever
 //! hooks do meanwhile.
 
-use crate::{KIB, LONG, pool_of, until_waiting};
+use crate::{KIB, LONG, pool_of};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
-use vrampool::backend::{HookEvent, Outcome};
-use vrampool::hooks::Hook;
+use vrampool::hooks::{HookCalls, Outcome};
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Error, Pool, SizeClasses};
+use vrampool_test_support::{AuditDevice, Tap, gate, until};
 
 type Answer = Result<(), Error>;
 
@@ -39,9 +39,9 @@ fn a_waiting_thread_keeps_no_memory() -> Answer {
         });
         is_ready.recv().expect("it keeps memory");
         let first = scope.spawn(move || pool.allocate_timeout(1 << 20, stream, SOON).map(drop));
-        until_waiting(pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         go.send(()).expect("it listens");
-        until_waiting(pool, 2);
+        until(|| pool.waiting_requests() >= 2);
         drop(live);
         first.join().expect("no panic")?;
         second.join().expect("no panic")
@@ -72,9 +72,7 @@ fn a_request_that_the_device_refused_recalls_magazines() -> Answer {
         is_ready.recv().expect("it holds memory");
         let waiting = scope.spawn(|| pool.allocate_timeout(256 * KIB, stream, SOON).map(drop));
         // It has looked for what threads keep, and found nothing.
-        while pool.waiting_requests() == 0 || pool.stats().rungs.trim == 0 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() > 0 && pool.stats().rungs.trim > 0);
         go.send(()).expect("it listens");
         let answer = waiting.join().expect("no panic");
         drop(end);
@@ -82,42 +80,18 @@ fn a_request_that_the_device_refused_recalls_magazines() -> Answer {
     })
 }
 
-/// Holds up requests of some bytes as they end.
-#[derive(Debug)]
-struct Gate {
-    bytes: u64,
-    reached: Mutex<Sender<()>>,
-    open: Mutex<Receiver<()>>,
-}
-
-impl Hook for Gate {
-    fn name(&self) -> &str {
-        "gate"
-    }
-
-    fn after_request(&self, event: &HookEvent<'_>) {
-        if event.requested_bytes == self.bytes && event.outcome != Outcome::Failed {
-            let _ = self.reached.lock().expect("no panic").send(());
-            let _ = self.open.lock().expect("no panic").recv();
-        }
-    }
-}
-
 type Gated = (Pool<HostDevice>, HostStream, Receiver<()>, Sender<()>);
 
 /// A pool of 256 KiB whose requests of 128 KiB are held up as they end.
 fn gated() -> Result<Gated, Error> {
-    let device = HostDevice::new();
-    let ((reached, at_gate), (open, gate)) = (mpsc::channel(), mpsc::channel());
-    let gate = Gate { bytes: 128 * KIB, reached: Mutex::new(reached), open: Mutex::new(gate) };
+    let (device, (pass, at_gate, open)) = (HostDevice::new(), gate());
+    let hook = Tap::new("gate", HookCalls::AFTER_REQUEST, move |_, event| {
+        if event.requested_bytes == 128 * KIB && event.outcome != Outcome::Failed {
+            pass();
+        }
+    });
     let builder = Pool::builder(&device).limit(256 * KIB).size_classes(SizeClasses::EXACT);
-    Ok((builder.hook(gate).build()?, device.create_stream()?, at_gate, open))
-}
-
-fn until_one_waits(pool: &Pool<HostDevice>, requests: u64) {
-    while pool.waiting_requests() < requests {
-        thread::yield_now();
-    }
+    Ok((builder.hook(hook).build()?, device.create_stream()?, at_gate, open))
 }
 
 /// Served from idle memory, its bytes are live and no longer awaited, while its hooks run.
@@ -128,7 +102,7 @@ fn a_served_request_no_longer_reserves_bytes() -> Answer {
     let (first, second) = (pool.allocate(128 * KIB - 1, &stream)?, pool.allocate(128 * KIB - 1, &stream)?);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(128 * KIB, &stream, LONG).map(drop));
-        until_one_waits(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         drop(first);
         at_gate.recv().expect("it is served");
         drop(second);
@@ -145,10 +119,10 @@ fn a_close_ends_requests_behind_one_that_is_held_up() -> Answer {
     let (first, _second) = (pool.allocate(128 * KIB - 1, &stream)?, pool.allocate(128 * KIB - 1, &stream)?);
     thread::scope(|scope| {
         let held_up = scope.spawn(|| pool.allocate_timeout(128 * KIB, &stream, LONG).map(drop));
-        until_one_waits(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         let ((done, is_done), (pool, stream)) = (mpsc::channel(), (&pool, &stream));
         scope.spawn(move || done.send(pool.allocate_timeout(200 * KIB, stream, LONG).map(drop)));
-        until_one_waits(pool, 2);
+        until(|| pool.waiting_requests() >= 2);
         drop(first);
         at_gate.recv().expect("it is served");
         pool.close();
@@ -160,63 +134,35 @@ fn a_close_ends_requests_behind_one_that_is_held_up() -> Answer {
     })
 }
 
-/// Allocates in each of its calls, and counts the answers.
-#[derive(Debug)]
-struct Nested {
-    pool: OnceLock<Pool<HostDevice>>,
-    stream: HostStream,
-    at_device: bool,
-    answers: AtomicU64,
-}
-
-impl Nested {
-    fn allocate(&self) {
-        thread_local! {
-            static IS_NESTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-        }
-        if let Some(pool) = self.pool.get().filter(|_| !IS_NESTED.replace(true)) {
-            let _ = pool.allocate(192 * KIB, &self.stream);
-            self.answers.fetch_add(1, Relaxed);
-            IS_NESTED.set(false);
-        }
-    }
-}
-
-impl Hook for Nested {
-    fn name(&self) -> &str {
-        "nested"
-    }
-
-    fn before_allocation(&self, _: &HookEvent<'_>) {
-        if self.at_device {
-            self.allocate();
-        }
-    }
-
-    fn after_request(&self, _: &HookEvent<'_>) {
-        if !self.at_device {
-            self.allocate();
-        }
-    }
-}
-
 /// A hook may use the pool, also while its request asks a device that refused it.
 #[test]
 fn a_hook_that_allocates_does_not_wait_for_its_own_request() -> Answer {
     for at_device in [true, false] {
         let device = HostDevice::builder().memory_limit(1 << 20).build();
         let stream = device.create_stream()?;
-        let (pool, answers) = (OnceLock::new(), AtomicU64::new(0));
-        let hook = Arc::new(Nested { pool, stream: stream.clone(), at_device, answers });
-        let builder = Pool::builder(&device).size_classes(SizeClasses::EXACT).hook(Arc::clone(&hook));
+        let nested = Arc::new((OnceLock::<Pool<HostDevice>>::new(), AtomicU64::new(0)));
+        let calls = if at_device { HookCalls::BEFORE_ALLOCATION } else { HookCalls::AFTER_REQUEST };
+        let (of_hook, own) = (Arc::clone(&nested), stream.clone());
+        let hook = Tap::new("nested", calls, move |call, _| {
+            thread_local! {
+                static IS_NESTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+            }
+            let (pool, answers) = &*of_hook;
+            if let Some(pool) = pool.get().filter(|_| call == calls && !IS_NESTED.replace(true)) {
+                let _ = pool.allocate(192 * KIB, &own);
+                answers.fetch_add(1, Relaxed);
+                IS_NESTED.set(false);
+            }
+        });
+        let builder = Pool::builder(&device).size_classes(SizeClasses::EXACT).hook(hook);
         let pool = builder.build()?;
         let live = pool.allocate(640 * KIB, &stream)?;
-        hook.pool.set(pool.clone()).expect("once");
+        nested.0.set(pool.clone()).expect("once");
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || done.send(pool.allocate(512 * KIB, &stream).map(drop)));
         let refused = is_done.recv_timeout(SOON).expect("it does not wait for itself");
         assert!(refused.is_err_and(|error| error.is_out_of_memory()));
-        assert!(hook.answers.load(Relaxed) > 0);
+        assert!(nested.1.load(Relaxed) > 0);
         drop(live);
     }
     Ok(())
@@ -225,7 +171,7 @@ fn a_hook_that_allocates_does_not_wait_for_its_own_request() -> Answer {
 /// Memory that becomes idle serves a request that waits for other memory to be released.
 #[test]
 fn idle_memory_ends_a_wait_for_a_release() -> Answer {
-    let device = vrampool_test_support::AuditDevice::new(HostDevice::new());
+    let device = AuditDevice::new(HostDevice::new());
     let stream = device.create_stream()?;
     let builder = Pool::builder(&device).size_classes(SizeClasses::Multiple(KIB)).limit(16 * KIB);
     let pool = builder.magazine_bytes(0).build()?;
@@ -242,9 +188,7 @@ fn idle_memory_ends_a_wait_for_a_release() -> Answer {
         scope.spawn(|| pool.trim());
         is_there.recv().expect("it is being released");
         let waiter = scope.spawn(|| pool.allocate(7 * KIB, &stream).map(drop));
-        while pool.stats().rungs.wait == 0 {
-            thread::yield_now();
-        }
+        until(|| pool.stats().rungs.wait > 0);
         drop(live);
         let answer = waiter.join().expect("no panic");
         drop(go);
@@ -264,7 +208,7 @@ fn a_lowered_limit_fits_the_class_of_a_waiting_request() -> Answer {
     let live = pool.allocate(16 << 20, &stream)?;
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(5 << 20, &stream, SOON).map(drop));
-        until_one_waits(&pool, 1);
+        until(|| pool.waiting_requests() >= 1);
         pool.set_limit(6 << 20)?;
         drop(live);
         waiting.join().expect("no panic")

@@ -1,13 +1,11 @@
-//! The caps hold at every instant, under any number of threads and whatever call of the driver fails; bytes
-//! are conserved and no two live buffers share memory.
+//! The caps hold, whatever call of the driver fails, and bytes are conserved: `tests/counts_twin.rs` has the same with
+//! threads.
 
 mod operations;
 mod together;
 mod twin;
 
-use operations::{
-    Operation, Scene, caps, check, classes, magazine_bytes, operation, run_threads, scene, scene_on, sources,
-};
+use operations::{Operation, Scene, caps, check, classes, magazine_bytes, operation, scene};
 use proptest::prelude::*;
 use std::sync::Mutex;
 use twin::{Caps, Twin};
@@ -30,7 +28,7 @@ proptest! {
         caps in caps(),
         lists in prop::collection::vec(prop::collection::vec(operation(), 0..80), 1..4),
     ) {
-        let scene = scene(classes.clone(), caps);
+        let scene = scene(classes.clone(), caps, 0);
         let turn = Mutex::new(Twin::new(classes, caps));
         std::thread::scope(|scope| {
             for list in &lists {
@@ -43,7 +41,7 @@ proptest! {
                     for operation in list {
                         let mut twin = turn.lock().expect("no panic");
                         match *operation {
-                            Operation::Allocate { bytes, .. } => {
+                            Operation::Allocate { bytes } => {
                                 let expected = twin.allocate(bytes);
                                 let got = scene.pool.allocate(bytes, stream);
                                 assert_eq!(got.as_ref().ok().map(Buffer::capacity), expected, "{got:?}");
@@ -85,11 +83,11 @@ proptest! {
         operations in prop::collection::vec(operation(), 0..300),
     ) {
         let caps = Caps { max_cached: u64::MAX, max_per_bucket: u64::MAX, limit: u64::MAX, budget: u64::MAX };
-        let scene = scene_on(Source::Direct, classes.clone(), caps, magazine_bytes);
+        let scene = scene(classes.clone(), caps, magazine_bytes);
         let (mut twin, mut mine) = (Twin::new(classes, caps), Vec::new());
         for (step, operation) in operations.into_iter().enumerate() {
             match operation {
-                Operation::Allocate { bytes, .. } => {
+                Operation::Allocate { bytes } => {
                     let expected = twin.allocate(bytes);
                     let got = scene.pool.allocate(bytes, &scene.streams[0]).expect("no cap");
                     prop_assert_eq!(Some(got.capacity()), expected);
@@ -124,7 +122,7 @@ proptest! {
         magazine_bytes in prop::sample::select(&[5 * KIB, 9 * KIB, 70 * KIB, 1 << 30][..]),
     ) {
         let caps = Caps { max_cached: u64::MAX, max_per_bucket: u64::MAX, limit: u64::MAX, budget: u64::MAX };
-        let scene = scene_on(Source::Direct, SizeClasses::Fixed, caps, magazine_bytes);
+        let scene = scene(SizeClasses::Fixed, caps, magazine_bytes);
         let (mut twin, mut mine) = (Twin::new(SizeClasses::Fixed, caps), Vec::new());
         for (bytes, drops) in sizes {
             let got = scene.pool.allocate(bytes, &scene.streams[0]).expect("no cap");
@@ -136,47 +134,6 @@ proptest! {
         }
         twin.compare_with_magazines(&scene.pool.stats());
     }
-
-    /// Threads run freely; every look at the pool, from above and from below, must be right.
-    #[test]
-    fn caps_hold_at_every_instant_under_threads(
-        classes in classes(),
-        caps in caps(),
-        source in prop::sample::select(sources()),
-        magazine_bytes in magazine_bytes(),
-        lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 2..5),
-    ) {
-        // An arena of nothing cannot be.
-        let caps = Caps { limit: caps.limit.max(4 * KIB), ..caps };
-        let one_bucket_a_class = !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_) | SizeClasses::Tight);
-        run_threads(scene_on(source, classes, caps, magazine_bytes), &lists, one_bucket_a_class);
-    }
-
-    /// As above, and calls of the driver fail: any kind, the n-th, out of memory or otherwise.
-    #[test]
-    fn nothing_is_lost_when_calls_of_the_driver_fail(
-        caps in caps(),
-        faults in prop::collection::vec((0..7usize, 1..60u64, any::<bool>()), 1..30),
-        capacity in prop_oneof![Just(1u64 << 40), 0..4000 * KIB],
-        source in prop::sample::select(sources()),
-        magazine_bytes in magazine_bytes(),
-        lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 1..4),
-    ) {
-        let caps = Caps { limit: caps.limit.max(4 * KIB), ..caps };
-        let scene = scene_on(source, SizeClasses::Fixed, caps, magazine_bytes);
-        scene.device.inner().set_memory_limit(capacity);
-        for (call, n, out_of_memory) in faults {
-            let mapping = [Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Unmap];
-            let call = [Call::Allocate, Call::Record, Call::Wait].into_iter().chain(mapping).nth(call).expect("one");
-            if out_of_memory && matches!(call, Call::Allocate | Call::CreatePhysical) {
-                let error = vrampool::BackendError::out_of_memory(1, Some(0));
-                scene.device.inner().faults().fail_nth_with(call, n, error);
-            } else {
-                scene.device.inner().faults().fail_nth(call, n);
-            }
-        }
-        run_threads(scene, &lists, true);
-    }
 }
 
 /// Every call of the driver that one fixed history makes, failed once: each in turn.
@@ -184,7 +141,7 @@ proptest! {
 fn every_single_call_of_the_driver_may_fail() {
     fn history(fault: Option<(Call, u64)>) -> (Scene, [u64; 3]) {
         let caps = Caps { max_cached: 12 * KIB, max_per_bucket: 2, limit: 40 * KIB, ..Caps::default() };
-        let scene = scene(SizeClasses::Fixed, caps);
+        let scene = scene(SizeClasses::Fixed, caps, 0);
         let faults = scene.device.inner().faults();
         if let Some((call, n)) = fault {
             faults.fail_nth(call, n);
@@ -201,7 +158,7 @@ fn every_single_call_of_the_driver_may_fail() {
                 live.swap_remove((step * 7) as usize % live.len());
             }
             let stats = scene.pool.stats();
-            check(&stats, &scene.caps, true);
+            check(&stats, &scene.caps);
             assert_eq!(stats.in_transit_bytes, 0);
             assert_eq!((scene.device.taken(), stats.live_buffers), (stats.held_bytes, live.len() as u64));
         }

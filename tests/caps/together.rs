@@ -126,7 +126,7 @@ proptest! {
         for (at, operation) in operations {
             let at = at % count;
             match operation {
-                Operation::Allocate { bytes, .. } => {
+                Operation::Allocate { bytes } => {
                     let class = pools[at].class_of(bytes).expect("the device allocates any");
                     let got = pools[at].allocate(bytes, &stream);
                     prop_assert_eq!(got.is_ok(), twin.allocate(at, class), "{:?}", got);

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use vrampool::errors::{Cause, Owner};
-use vrampool::hooks::{Hook, HookEvent};
+use vrampool::hooks::HookCalls;
 use vrampool::host::HostStream;
 use vrampool::{Error, Pool, PoolBuilder, SizeClasses, Source};
-use vrampool_test_support::has_virtual_memory;
+use vrampool_test_support::{Tap, has_virtual_memory, until};
 
-fn scene(set: impl Fn(PoolBuilder<Device>) -> PoolBuilder<Device>) -> (Pool<Device>, HostStream) {
+fn scene(set: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> (Pool<Device>, HostStream) {
     let (device, stream) = device_and_stream();
     (set(Pool::builder(&device)).build().expect("a pool"), stream)
 }
@@ -124,9 +124,7 @@ fn a_wait_ends_with_a_share() {
             // It would ask again at the end, but is woken before.
             let (began, timeout) = (Instant::now(), Duration::from_secs(8));
             let waiting = scope.spawn(move || pool.allocate_timeout(64 * KIB, stream, timeout));
-            while pool.waiting_requests() == 0 {
-                thread::yield_now();
-            }
+            until(|| pool.waiting_requests() > 0);
             let of_share =
                 || child.allocate(64 * KIB, stream).expect("the request that waits has none of it");
             let own = is_used.then(of_share);
@@ -184,32 +182,23 @@ fn a_child_with_a_limit_borrows_no_larger_block() {
     }
 }
 
-/// Numbers of served requests and of frees that a hook received.
-#[derive(Debug, Default)]
-struct Counts(Mutex<(u64, u64)>);
-
-impl Hook for Counts {
-    fn name(&self) -> &str {
-        "counts"
-    }
-
-    fn after_request(&self, event: &HookEvent<'_>) {
-        self.0.lock().expect("no panic").0 += u64::from(event.address.is_some());
-    }
-
-    fn after_free(&self, _: &HookEvent<'_>) {
-        self.0.lock().expect("no panic").1 += 1;
-    }
-}
-
 #[test]
 fn hooks_of_a_pool_see_its_children() {
-    let counts = Arc::new(Counts::default());
-    let (pool, stream) = scene(|builder| builder.hook(Arc::clone(&counts)));
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let counted = Arc::clone(&counts);
+    let calls = HookCalls::AFTER_REQUEST | HookCalls::AFTER_FREE;
+    let hook = Tap::new("counts", calls, move |call, event| {
+        let (served, freed) = &mut *counted.lock().expect("no panic");
+        match call == HookCalls::AFTER_FREE {
+            true => *freed += 1,
+            false => *served += u64::from(event.address.is_some()),
+        }
+    });
+    let (pool, stream) = scene(|builder| builder.hook(hook));
     let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(4 << 20).expect("no share");
     drop(child.allocate(4 << 20, &stream).expect("memory"));
     drop(child.allocate(1 << 20, &stream).expect("memory"));
-    assert_eq!(*counts.0.lock().expect("no panic"), (2, 2));
+    assert_eq!(*counts.lock().expect("no panic"), (2, 2));
     assert_eq!((child.stats().idle_bytes, pool.stats().held_bytes), (1 << 20, 1 << 20));
 }

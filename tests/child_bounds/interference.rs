@@ -1,58 +1,40 @@
 //! Hooks, panics, waiting requests and a close while a child takes or releases memory.
 
 use crate::{KIB, device, device_and_stream};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::Duration;
-use vrampool::hooks::{Hook, HookEvent};
+use vrampool::hooks::HookCalls;
 use vrampool::host::HostStream;
 use vrampool::{Error, Pool, SizeClasses, Source};
-use vrampool_test_support::streams;
-
-/// Requests a buffer of the child when memory is freed.
-struct Requester(OnceLock<(Arc<Pool<crate::Device>>, HostStream)>, AtomicBool);
-
-impl fmt::Debug for Requester {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Requester")
-    }
-}
-
-impl Hook for Requester {
-    fn name(&self) -> &str {
-        "requester"
-    }
-
-    fn before_free(&self, _: &HookEvent<'_>) {
-        if let Some((child, stream)) = self.0.get()
-            && !self.1.swap(true, SeqCst)
-        {
-            drop(child.allocate(32 * KIB, stream));
-        }
-    }
-}
+use vrampool_test_support::{Tap, streams, until};
 
 #[test]
 fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_itself() {
     let (done, is_done) = channel();
     thread::spawn(move || {
         let (device, stream) = device_and_stream();
-        let hook = Arc::new(Requester(OnceLock::new(), AtomicBool::new(false)));
-        let pool = Pool::builder(&device)
-            .size_classes(SizeClasses::EXACT)
-            .hook(Arc::clone(&hook))
-            .build()
-            .expect("a pool");
+        let asked =
+            Arc::new((OnceLock::<(Arc<Pool<crate::Device>>, HostStream)>::new(), AtomicBool::new(false)));
+        let of_hook = Arc::clone(&asked);
+        let hook = Tap::new("requester", HookCalls::BEFORE_FREE, move |_, _| {
+            if let Some((child, stream)) = of_hook.0.get()
+                && !of_hook.1.swap(true, SeqCst)
+            {
+                drop(child.allocate(32 * KIB, stream));
+            }
+        });
+        let pool =
+            Pool::builder(&device).size_classes(SizeClasses::EXACT).hook(hook).build().expect("a pool");
         let child = Arc::new(pool.child("tenant").build().expect("a pool"));
         child.set_limit(64 * KIB).expect("no share");
         drop(child.allocate(64 * KIB, &stream).expect("memory"));
-        assert!(hook.0.set((Arc::clone(&child), stream.clone())).is_ok());
+        assert!(asked.0.set((Arc::clone(&child), stream.clone())).is_ok());
         assert!(child.allocate(4 * KIB, &stream).is_ok());
-        assert!(hook.1.load(SeqCst), "it was called");
+        assert!(asked.1.load(SeqCst), "it was called");
         done.send(()).expect("the receiver waits");
     });
     is_done.recv_timeout(Duration::from_secs(20)).expect("no wait is endless");
@@ -136,9 +118,7 @@ fn idle_memory_of_a_tenant_shuts_no_other_out() {
     let all = one.allocate(16 * KIB, &stream).expect("its share and what is idle");
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(8 * KIB, &stream, Duration::MAX));
-        while pool.waiting_requests() == 0 {
-            thread::yield_now();
-        }
+        until(|| pool.waiting_requests() > 0);
         drop(all);
         waiting.join().expect("no panic").expect("beyond the share");
     });

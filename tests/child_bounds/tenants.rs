@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Error, Pool, PoolBuilder, SizeClasses, Source};
-use vrampool_test_support::{close_gate, has_virtual_memory, streams};
+use vrampool_test_support::{close_gate, has_virtual_memory, streams, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -60,9 +60,7 @@ fn a_child_has_every_call_of_a_pool() {
         let all = child.allocate(48 * MIB, &stream).expect("memory");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| child.allocate_timeout(64 * MIB, &stream, Duration::MAX));
-            while child.waiting_requests() == 0 {
-                thread::yield_now();
-            }
+            until(|| child.waiting_requests() > 0);
             drop(all);
             waiting.join().expect("no panic").expect("memory");
         });

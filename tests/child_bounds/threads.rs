@@ -8,11 +8,11 @@ use std::mem;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrampool::arena::ArenaError;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, BackendError, Buffer, Error, Pool, PoolStats, SizeClasses, SizeTable, Source};
-use vrampool_test_support::{AuditDevice, has_virtual_memory};
+use vrampool_test_support::{AuditDevice, has_virtual_memory, until};
 
 /// The least and the most of the root's limit.
 const LIMITS: [u64; 2] = [1200 * KIB, 1500 * KIB];
@@ -274,7 +274,7 @@ impl Scene {
     /// No thread is in the pools.
     fn check_sums(&self, workers: &[Worker]) {
         // A driver call for a request whose time is over ends later, and so does the release of a thread's magazines.
-        wait_until(|| {
+        until(|| {
             let idle = |at: usize| self.pools[at].own_stats().idle_bytes;
             let kept = (0..POOLS).filter(|&at| at != GRAPH).map(idle).sum::<u64>();
             kept <= self.max_cached.load(SeqCst) && self.pools[ROOT].stats().in_transit_bytes == 0
@@ -321,7 +321,7 @@ impl Scene {
             return;
         }
         let private = self.pools[GRAPH].own_stats().reserved_bytes;
-        wait_until(|| {
+        until(|| {
             root.trim().expect("a trim");
             self.device.taken() == private
         });
@@ -338,15 +338,6 @@ impl Scene {
         }
         drop(all);
         root.trim().expect("a trim");
-    }
-}
-
-#[track_caller]
-fn wait_until(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s");
-        thread::yield_now();
     }
 }
 
@@ -419,6 +410,6 @@ fn threads_in_a_tree_keep_to_every_bound() {
         run(&mut scene, random);
         let device = scene.device.clone();
         drop(scene);
-        wait_until(|| device.taken() == 0);
+        until(|| device.taken() == 0);
     }
 }

@@ -50,6 +50,8 @@ struct Node {
     share: u64,
     is_private: bool,
     is_closed: bool,
+    /// Class and address of idle blocks of a private pool, the last freed last.
+    places: Vec<(u64, u64)>,
 }
 
 struct Twin(Vec<Node>);
@@ -122,19 +124,20 @@ proptest! {
         max_cached in prop_oneof![Just(0), 0..200 * KIB, Just(u64::MAX)],
         limit in 64 * KIB..600 * KIB,
         count in 1..6usize,
+        is_last_private in any::<bool>(),
         steps in steps(),
     ) {
         let (device, stream) = device_and_stream();
         let builder = Pool::builder(&device).size_classes(SizeClasses::Fixed).magazine_bytes(0);
         let builder = builder.max_buffers_per_bucket(None).max_cached_bytes(max_cached).limit(limit);
         let node = |pool, parent, limit, is_private| {
-            Node { pool, parent, live: 0, limit, share: 0, is_private, is_closed: false }
+            Node { pool, parent, live: 0, limit, share: 0, is_private, is_closed: false, places: Vec::new() }
         };
         let mut twin = Twin(vec![node(builder.build().expect("a pool"), None, Some(limit), false)]);
         for at in 1..count {
-            let parent = (at - 1) / 2;
-            let pool = twin.0[parent].pool.child("child").build().expect("a pool");
-            twin.0.push(node(pool, Some(parent), None, false));
+            let (parent, is_private) = ((at - 1) / 2, is_last_private && at == count - 1);
+            let pool = twin.0[parent].pool.child("child").private(is_private).build().expect("a pool");
+            twin.0.push(node(pool, Some(parent), None, is_private));
         }
         let (mut live, mut is_captured) = (Vec::<(usize, Buffer<Device>)>::new(), false);
         for step in steps {
@@ -156,6 +159,11 @@ proptest! {
                         prop_assert!(matches!(got, Err(Error::Closed)), "{got:?}");
                         prop_assert_eq!(twin.all_held(), before, "nothing is released, or taken");
                         continue;
+                    }
+                    if let Ok(buffer) = &got && has_idle && twin.0[at].is_private {
+                        let places = &mut twin.0[at].places;
+                        let newest = places.iter().rposition(|&(of, _)| of == class).expect("one is idle");
+                        prop_assert_eq!(Some(places.remove(newest).1), buffer.address(), "the last freed");
                     }
                     if is_captured {
                         prop_assert!(match &got {
@@ -198,9 +206,10 @@ proptest! {
                 }
                 Step::Drop(which) if !live.is_empty() => {
                     let (at, buffer) = live.swap_remove(which % live.len());
-                    let class = buffer.capacity();
+                    let (class, place) = (buffer.capacity(), buffer.address().expect("the host has addresses"));
                     drop(buffer);
                     twin.0[at].live -= class;
+                    twin.0[at].places.push((class, place));
                     let idle: u64 = (0..count).filter(|&at| !twin.0[at].is_private).map(|at| twin.idle(at)).sum();
                     prop_assert!(idle <= max_cached);
                     prop_assert!(!twin.0[at].is_private || twin.held(at) == before[at], "it keeps all");

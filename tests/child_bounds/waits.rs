@@ -9,6 +9,7 @@ use std::time::Duration;
 use vrampool::errors::Cause;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, Pool, Shortage, SizeClasses, Source};
+use vrampool_test_support::until;
 
 #[test]
 fn magazines_of_another_pool_serve_a_request_that_waits() {
@@ -28,9 +29,7 @@ fn magazines_of_another_pool_serve_a_request_that_waits() {
         });
         is_taken.recv().expect("it took all");
         let waiting = scope.spawn(|| other.allocate_timeout(1000 * KIB, &stream, Duration::from_secs(60)));
-        while other.waiting_requests() == 0 {
-            thread::yield_now();
-        }
+        until(|| other.waiting_requests() > 0);
         go.send(()).expect("it listens");
         drop(waiting.join().expect("no panic").expect("all of it is free"));
         drop(go);
@@ -47,9 +46,7 @@ fn while_one_waits(waiting: &Pool<crate::Device>, bytes: u64, check: impl FnOnce
     let stream = waiting.device().create_stream().expect("a stream");
     thread::scope(|scope| {
         let served = scope.spawn(|| waiting.allocate_timeout(bytes, &stream, Duration::from_secs(60)));
-        while waiting.waiting_requests() == 0 {
-            thread::yield_now();
-        }
+        until(|| waiting.waiting_requests() > 0);
         check();
         drop(served.join().expect("no panic").expect("memory was freed"));
     });
@@ -123,9 +120,7 @@ fn memory_that_falls_asleep_makes_room_for_a_request_that_waits() {
     let (block, arena) = (one.allocate(20 * MIB, &stream).expect("memory"), one.arena().expect("virtual"));
     let awake = thread::scope(|scope| {
         let waiting = scope.spawn(|| other.allocate_timeout(20 * MIB, &stream, Duration::from_secs(60)));
-        while other.waiting_requests() == 0 {
-            thread::yield_now();
-        }
+        until(|| other.waiting_requests() > 0);
         let detaching = arena.detach(Duration::ZERO).expect("no region").expect("attached");
         assert_eq!(detaching.unmap().expect("no fault").commit(|_| {}), 20 * MIB);
         waiting.join().expect("no panic").expect("room")
@@ -163,9 +158,7 @@ fn a_request_waits_for_memory_of_the_child_that_is_being_released() {
     });
     let buffers = thread::scope(|scope| {
         let first = scope.spawn(|| child.allocate(16 * KIB, &stream));
-        while !is_releasing.load(SeqCst) {
-            thread::yield_now();
-        }
+        until(|| is_releasing.load(SeqCst));
         let second = child.allocate(16 * KIB, &stream);
         is_over.store(true, SeqCst);
         [first.join().expect("no panic"), second]

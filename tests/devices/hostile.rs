@@ -11,7 +11,7 @@ use vrampool::backend::AllocationRequest;
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, Placement, Pool, RegionMut, SizeClasses, Source};
 use vrampool_cuda_simulator_control::Simulator;
-use vrampool_test_support::AuditDevice;
+use vrampool_test_support::{AuditDevice, until};
 
 /// A destructor of a thread-local variable must not call a driver, whose own such variables may be destroyed.
 #[test]
@@ -51,10 +51,8 @@ fn a_thread_that_ends_frees_nothing_itself() {
                 assert_eq!(pool.stats().idle_bytes, 4 * KIB, "{}: it is idle in the depot", there.name);
                 pool.trim().expect("a trim");
             }
-            while device.taken() > 0 || freed_by.lock().expect("no panic").is_empty() {
-                // Another thread is at it; the hook is called last.
-                thread::yield_now();
-            }
+            // Another thread is at it; the hook is called last.
+            until(|| device.taken() == 0 && !freed_by.lock().expect("no panic").is_empty());
             device.forget_hook();
             let freed_by = freed_by.lock().expect("no panic");
             assert!(!freed_by.is_empty() && !freed_by.contains(&id), "{}: {ends_pool}", there.name);

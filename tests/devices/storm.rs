@@ -12,6 +12,8 @@ const THREADS: u64 = 4;
 /// are.
 const OPERATIONS: u32 = 10_000;
 const LIMIT: u64 = 48 * MIB;
+const CACHED: u64 = LIMIT / 4;
+const PER_BUCKET: u64 = 8;
 const MOST_LIVE: usize = 8;
 
 /// The contents of a buffer.
@@ -60,8 +62,11 @@ impl Storm<'_> {
         self.streams[self.rng.usize(..self.streams.len())].clone()
     }
 
-    /// Checks that the driver's memory, by its own counter, is bounded by the limit.
+    /// Checks the caps, and that the driver's memory, by its own counter, is bounded by the limit.
     fn check_held(&self) {
+        let stats = self.pool.stats();
+        assert!(stats.idle_bytes <= CACHED && stats.held_bytes <= LIMIT, "{stats:?}");
+        assert!(stats.buckets.iter().all(|bucket| bucket.idle_buffers <= PER_BUCKET), "{stats:?}");
         let held = self.there.held().unwrap_or(0);
         assert!(held <= LIMIT + DROPPED + STAGING, "{}: {held} bytes are held", self.there.name);
     }
@@ -166,8 +171,8 @@ fn every_content_in_a_storm_is_right() {
     there::on_each(|there| {
         let there = &there.counted();
         for source in there.sources() {
-            let pool = Pool::builder(&there.device).source(source).limit(LIMIT).max_cached_bytes(LIMIT / 4);
-            let pool = pool.build().expect("a pool");
+            let builder = Pool::builder(&there.device).source(source).limit(LIMIT).max_cached_bytes(CACHED);
+            let pool = builder.max_buffers_per_bucket(PER_BUCKET).build().expect("a pool");
             let streams: [AnyStream; 4] = there.streams();
             let checked: u64 = std::thread::scope(|scope| {
                 let storm = |seed| {

@@ -2,12 +2,13 @@
 //! waits on the host for another thread's release.
 
 use super::streams::stall;
-use super::{Live, PAGE, Scene, scene};
+use super::{PAGE, Scene, scene};
 use fastrand::Rng;
 use vrampool::Backend;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::{SpanState, Zone};
 use vrampool::host::{Call, HostDevice};
+use vrampool_test_support::until;
 
 impl Scene {
     fn check_bounds(&self, limit: u64) {
@@ -16,51 +17,6 @@ impl Scene {
         assert!(mappings <= 4 * pages + 1024, "{mappings} mappings for {pages} pages");
         assert!(addresses <= 8 * limit, "{addresses} bytes of addresses for {limit}");
         assert!(self.arena.reserved_bytes() <= limit);
-    }
-}
-
-/// Keeps an arena at its limit with sizes that never repeat. Returns how many blocks were stitched.
-fn traffic(scene: &Scene, limit: u64, seed: u64, steps: u32) -> u32 {
-    let mut random = Rng::with_seed(seed);
-    let (mut live, mut stitched) = (Vec::<Live>::new(), 0);
-    for step in 0..steps {
-        if !live.is_empty() && random.u8(..9) < 4 {
-            let freed = live.swap_remove(random.usize(..live.len()));
-            scene.check(&freed, random.usize(..3));
-            continue;
-        }
-        match scene.live(random.u64(1..limit / 16), random.usize(..3), u64::from(step)) {
-            Ok(one) => {
-                stitched += u32::from(one.is_stitched(scene));
-                live.push(one);
-            }
-            Err(error) => {
-                assert!(error.is_out_of_memory(), "{error}");
-                for _ in 0..3.min(live.len()) {
-                    live.swap_remove(random.usize(..live.len()));
-                }
-            }
-        }
-        scene.check_bounds(limit);
-    }
-    scene.check_books(&live);
-    live.iter().for_each(|one| scene.check(one, 0));
-    stitched
-}
-
-#[test]
-fn bounds_hold_for_traffic_at_the_limit() {
-    for (seed, pieces) in [(1, PAGE), (2, 2 * PAGE), (3, u64::MAX)] {
-        let limit = 256 * PAGE;
-        let scene = scene(|builder| builder.limit(limit).piece_bytes(pieces));
-        let own = scene.arena.address_bytes();
-        assert!(own <= 4 * limit, "{own} bytes of addresses for a limit of {limit}");
-        let stitched = traffic(&scene, limit, seed, 1000);
-        assert!(stitched > 20, "{stitched} blocks were stitched");
-        scene.arena.release(0).expect("no fault");
-        let left = (scene.arena.mappings(), scene.arena.stitched_ranges(), scene.arena.address_bytes());
-        assert_eq!(left, (0, 0, own), "an empty arena releases everything");
-        scene.check_end();
     }
 }
 
@@ -131,9 +87,7 @@ fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
     drop(block);
     std::thread::scope(|scope| {
         let release = scope.spawn(|| arena.release(0));
-        while device.faults().calls(Call::Synchronize) == 0 {
-            std::thread::yield_now();
-        }
+        until(|| device.faults().calls(Call::Synchronize) > 0);
         let more = arena.allocate(16 * PAGE, &other).expect("there is room");
         go.send(()).expect("it listens");
         release.join().expect("no panic").expect("no fault");
@@ -153,9 +107,7 @@ fn a_release_leaves_what_was_used_meanwhile() {
     let (go, _) = stall(&slow);
     std::thread::scope(|scope| {
         let release = scope.spawn(|| arena.release(0));
-        while device.faults().calls(Call::Synchronize) == 0 {
-            std::thread::yield_now();
-        }
+        until(|| device.faults().calls(Call::Synchronize) > 0);
         let mut again = arena.allocate(8 * PAGE, &slow).expect("it is free, and the stream's own");
         go.send(()).expect("it listens");
         again.write(&[7; 8 << 12], &slow).expect("no fault");

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use vrampool::arena::{DeviceArena, Zone};
-use vrampool::hooks::{Hook, HookCalls, HookEvent};
+use vrampool::hooks::{HookCalls, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Error, Pool, Source};
+use vrampool_test_support::Tap;
 
 /// Addresses behind the first part belong to the second one.
 #[test]
@@ -92,24 +93,6 @@ impl Intruder {
     }
 }
 
-impl Hook for Intruder {
-    fn name(&self) -> &str {
-        "intruder"
-    }
-
-    fn calls(&self) -> HookCalls {
-        HookCalls::AFTER_REQUEST | HookCalls::BEFORE_FREE
-    }
-
-    fn after_request(&self, event: &HookEvent<'_>) {
-        self.intrude(event);
-    }
-
-    fn before_free(&self, event: &HookEvent<'_>) {
-        self.intrude(event);
-    }
-}
-
 const LIMIT: u64 = 64 * PAGE;
 
 /// The work of one thread: requests, frees, and changes of the limit, which is unset at times.
@@ -149,7 +132,10 @@ fn a_random_schedule_of_limits_fails_for_lack_of_memory_alone() {
         let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
         let intruder = Arc::new(Intruder::default());
         let builder = Pool::builder(&device).source(Source::Virtual).limit(LIMIT);
-        let pool = Arc::new(builder.hook(Arc::clone(&intruder)).build().expect("a pool"));
+        let of_hook = Arc::clone(&intruder);
+        let calls = HookCalls::AFTER_REQUEST | HookCalls::BEFORE_FREE;
+        let hook = Tap::new("intruder", calls, move |_, event| of_hook.intrude(event));
+        let pool = Arc::new(builder.hook(hook).build().expect("a pool"));
         intruder.pool.set(Arc::downgrade(&pool)).expect("it is set once");
         std::thread::scope(|scope| {
             let pool = &pool;

@@ -8,7 +8,7 @@ use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone::Dynamic;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Amount, Backend, Event};
-use vrampool_test_support::AuditDevice;
+use vrampool_test_support::{AuditDevice, until};
 
 /// A request maps more memory rather than wait for another stream, up to the bound on overlap and the limit.
 #[test]
@@ -263,9 +263,7 @@ fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
         let release = scope.spawn(|| arena.release(0).expect("no fault"));
-        while device.faults().calls(Call::Synchronize) == waits {
-            std::thread::yield_now();
-        }
+        until(|| device.faults().calls(Call::Synchronize) != waits);
         let (arena, own) = (&arena, &own);
         scope.spawn(move || {
             let block = arena.allocate(PAGE, own).expect("a page, behind the reader");

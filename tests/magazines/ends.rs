@@ -4,10 +4,9 @@ use super::{Device, KIB, Turns, device, keep, pool};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Source};
-use vrampool_test_support::has_virtual_memory;
+use vrampool_test_support::{has_virtual_memory, until};
 
 #[test]
 fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
@@ -22,7 +21,7 @@ fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
     drop(second);
     assert_eq!(device.taken(), KIB);
     other.end();
-    wait_until_free(&device);
+    until(|| device.taken() == 0);
 }
 
 /// A closed pool has handles still, and no thread calls it or another pool.
@@ -34,16 +33,7 @@ fn memory_that_a_thread_of_a_closed_pool_left_is_freed_without_a_call() {
     pool.close();
     assert_eq!(device.taken(), 4 * KIB, "the thread has it");
     other.end();
-    wait_until_free(&device);
-}
-
-/// Memory of closed pools that threads left is freed by other code.
-fn wait_until_free(device: &Device) {
-    let began = Instant::now();
-    while device.taken() > 0 {
-        assert!(began.elapsed() < Duration::from_secs(60), "{} bytes are kept", device.taken());
-        thread::yield_now();
-    }
+    until(|| device.taken() == 0);
 }
 
 /// In every state of the pool: destructors of memory may need thread-local variables, which are destroyed at a
@@ -76,11 +66,9 @@ fn a_thread_that_ends_frees_nothing_itself() {
             assert_eq!((stats.idle_bytes, stats.held_bytes), (68 * KIB, 68 * KIB), "it is idle in the depot");
             assert_eq!(pool.trim().expect("a trim"), 68 * KIB);
         }
-        wait_until_free(&device);
+        until(|| device.taken() == 0);
         // The hook is called last.
-        while freed_by.lock().expect("no panic").len() < 2 {
-            thread::yield_now();
-        }
+        until(|| freed_by.lock().expect("no panic").len() >= 2);
         device.forget_hook();
         let freed_by = freed_by.lock().expect("no panic");
         assert!(freed_by.len() == 2 && !freed_by.contains(&id), "trims {trims}, closes {closes}");
@@ -107,7 +95,7 @@ fn nothing_is_lost_between_pools_that_close_and_threads_that_end() {
             drop(pool);
         }
     }
-    wait_until_free(&device);
+    until(|| device.taken() == 0);
 }
 
 /// Buffers dropped when a thread's own thread-local variables go, in whatever order, come back too.
@@ -161,11 +149,9 @@ fn a_parked_thread_keeps_its_blocks_alone() {
             }
             drop(pool);
             drop(large);
-            while device.taken() > KIB {
-                thread::yield_now();
-            }
+            until(|| device.taken() <= KIB);
             other.end();
-            wait_until_free(&device);
+            until(|| device.taken() == 0);
         }
     }
 }
@@ -187,5 +173,5 @@ fn a_block_of_the_arena_outlives_the_pool() {
     drop(block);
     other.end();
     drop(arena);
-    wait_until_free(&device);
+    until(|| device.taken() == 0);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{DeviceKind, HostDevice, HostStream};
 use vrampool::{Backend, Ledger};
-use vrampool_test_support::AuditDevice;
+use vrampool_test_support::{AuditDevice, until};
 
 pub(crate) type Device = AuditDevice<HostDevice>;
 
@@ -83,9 +83,7 @@ impl<S> Growing<S> {
         let Self { device, stream, arena, ledger, .. } = &self;
         assert_eq!(ledger.charged(), arena.reserved_bytes(), "{what}");
         // Backups are released by a separate thread.
-        while device.taken() != arena.reserved_bytes() {
-            thread::yield_now();
-        }
+        until(|| device.taken() == arena.reserved_bytes());
         for (value, block) in &self.blocks {
             let mut bytes = vec![0; block.len() as usize];
             block.read(&mut bytes, stream).expect("no fault");

@@ -17,6 +17,8 @@
 //! - [`samples`] reads metrics as Prometheus does, [`assert_metrics_together`] checks their order.
 //! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
 //! - [`setting_texts`] has values of each setting of a pool.
+//! - [`Tap`] is a hook of a closure, [`gate`] a function that blocks.
+//! - [`until`] waits for what other threads do.
 //! - [`in_child`] runs code in a forked child, [`while_busy`] while other threads work.
 
 mod audit;
@@ -25,6 +27,7 @@ mod causes;
 mod child;
 mod count;
 mod exposition;
+mod hook;
 #[cfg(feature = "pool")]
 pub mod instances;
 mod logging;
@@ -35,6 +38,7 @@ mod require;
 mod setting;
 mod streams;
 mod terminals;
+mod until;
 
 pub use audit::{AuditDevice, AuditMemory};
 pub use causes::assert_causes_once;
@@ -42,6 +46,7 @@ pub use causes::assert_causes_once;
 pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends, while_busy};
 pub use count::Count;
 pub use exposition::{assert_metrics_together, samples};
+pub use hook::{Tap, gate};
 pub use logging::ask_at_each_record;
 pub use memory::{
     copy, every_kind_is_filled_copied_and_read, fill, memory_is_allocated_and_dropped_on_many_threads, read,
@@ -54,3 +59,4 @@ pub use require::{has_virtual_memory, program, require, skip, skip_backend, skip
 pub use setting::setting_texts;
 pub use streams::{close_gate, streams};
 pub use terminals::{assert_help_fits, assert_tables_fit};
+pub use until::until;
