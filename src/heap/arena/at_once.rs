@@ -82,7 +82,7 @@ impl<B: Backend> ArenaBuffer<B> {
     #[inline]
     pub(crate) fn empty(&mut self, backend_state: &mut BackendState) -> bool {
         let Some(state) = backend_state.arena_mut::<B>() else { return false };
-        if !state.phase.is_attached() {
+        if !state.phase.is_attached() || state.uses.keeps_many_dropped() {
             return false;
         }
         // A block that a reset made stale has no user.

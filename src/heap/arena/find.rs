@@ -153,17 +153,23 @@ impl<B: Backend> State<B> {
         let (stream, is_anyones) = (request.stream, self.markers.is_empty());
         let needs_none = self.needs_no_wait(&taken, stream);
         let is_own = || taken.blocks().all(|block| self.uses.has_no_other_user(&self.extent(block), stream));
-        if needs_none && (is_anyones || is_own()) {
+        let is_anywhere = self.engine.zone_at(self.engine.extent(taken.block).0) == Zone::Dynamic;
+        if needs_none && (is_anyones || !is_anywhere || is_own()) {
             return Ok(Some(taken));
         }
         let size = taken.blocks().map(|block| self.engine.extent(block).1).sum();
-        let is_anywhere = self.engine.zone_at(self.engine.extent(taken.block).0) == Zone::Dynamic;
         self.put_back(&taken);
         if is_anywhere && let Some(block) = self.place_without_wait(size, stream) {
             return Ok(Some(TakenBlock::plain(block)));
         }
-        // It was free a moment ago, so this finds the same memory.
-        if needs_none { Ok(self.find_any(request, budget)?) } else { Ok(None) }
+        let again = if needs_none { self.find_any(request, budget)? } else { None };
+        let Some(taken) = again else { return Ok(None) };
+        // Of holes of one size it may be another one.
+        if self.needs_no_wait(&taken, stream) {
+            return Ok(Some(taken));
+        }
+        self.put_back(&taken);
+        Ok(None)
     }
 
     /// Whether `stream` need not wait before it uses taken memory.

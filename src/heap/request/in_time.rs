@@ -48,7 +48,7 @@ impl<B: Backend> Request<'_, B> {
             serve(&request, reserved).map(LateBlock)
         };
         let Some(served) = driver_threads::call(until + GRACE, work) else {
-            position.give_up();
+            position.abandon();
             return Err(self.out_of_memory(Shortage::Deadline));
         };
         served.map(|mut served| served.0.take())

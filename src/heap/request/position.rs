@@ -71,7 +71,7 @@ impl<'a> Position<'a> {
     }
 
     /// Leaves the queue for a thread whose call of the driver outlasts the time of the request.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn abandon(&self) {
         self.leave(&mut self.pool.depot());
         self.pool.notify_freed();
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// # fn main() -> Result<(), ArenaError> {
 /// let mut arena = Arena::new(ArenaLayout::new(1 << 20).alignment(256))?;
 /// let block = arena.allocate(1000, Zone::Dynamic)?;
-/// assert_eq!((arena.offset(block)?, arena.size(block)?), (0, 1024)); // rounded to the alignment
+/// assert_eq!((arena.offset(block)?, arena.used()), (0, 1024)); // rounded to the alignment
 /// arena.free(block)?;
 /// assert_eq!(arena.free(block), Err(ArenaError::StaleBlock));
 /// # Ok(())

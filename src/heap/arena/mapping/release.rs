@@ -27,7 +27,7 @@ impl Waited {
         self.tick.is_some_and(|waited| tick <= waited)
     }
 
-    fn covers(&self, user: StreamId, tick: u64) -> bool {
+    pub(super) fn covers(&self, user: StreamId, tick: u64) -> bool {
         self.is_behind(tick) && self.users.contains(&user)
     }
 

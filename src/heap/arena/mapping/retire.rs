@@ -51,6 +51,9 @@ impl<B: Backend> ArenaCore<B> {
         let mut state = self.state.lock();
         let State { backing: Some(backing), .. } = &mut *state else { return };
         let mut ranges = backing.take_unused(most);
+        if ranges.is_empty() {
+            return;
+        }
         let users = users_of(&state, &ranges);
         let tick = state.uses.ticks.begin();
         drop(state);
@@ -65,6 +68,9 @@ impl<B: Backend> ArenaCore<B> {
         let staying: Vec<_> = ranges.extract_if(.., stays).collect();
         let Some(backing) = &mut state.backing else { return };
         backing.restore(staying);
+        if ranges.is_empty() {
+            return;
+        }
         let batch = Retiring { ranges, users, tick };
         backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
         backing.retiring.push_back(batch);
@@ -77,11 +83,14 @@ impl<B: Backend> ArenaCore<B> {
             return Vec::new();
         }
         Order::poll(self);
+        self.ask_again();
         let have_others = self.virtual_memory().is_ok_and(VirtualMemory::has_others);
         let mut state = self.state.lock();
         let State { backing: Some(backing), uses, .. } = &mut *state else { return Vec::new() };
         let are_done = |batch: &Retiring<B>| {
-            let is_done = |user: &B::Stream| uses.ticks.are_done(user.id(), batch.tick);
+            let is_done = |user: &B::Stream| {
+                waited.covers(user.id(), batch.tick) || uses.ticks.are_done(user.id(), batch.tick)
+            };
             batch.users.iter().all(is_done) && (waited.is_behind(batch.tick) || !have_others)
         };
         let mut retired = Vec::new();
@@ -89,9 +98,27 @@ impl<B: Backend> ArenaCore<B> {
             && let Some(batch) = backing.retiring.pop_front()
         {
             backing.retiring_weight = backing.retiring_weight.minus(batch.weight());
-            retired.extend(batch.ranges);
+            retired.push(batch);
         }
-        retired
+        drop(state);
+        // With handles of streams.
+        retired.into_iter().flat_map(|batch| batch.ranges).collect()
+    }
+
+    /// Asks the users of the ranges that were retired first again, if they have no marker: the device refused it, or
+    /// later ones took its place.
+    fn ask_again(&self) {
+        let state = self.state.lock();
+        let batch = state.backing.as_ref().and_then(|backing| backing.retiring.front());
+        let Some(Retiring { users, tick, .. }) = batch else { return };
+        let is_open = |user: &&B::Stream| {
+            !state.uses.ticks.are_done(user.id(), *tick) && state.markers.covering(user.id(), *tick).is_none()
+        };
+        let (open, tick): (Streams<_>, u64) = (users.iter().filter(is_open).cloned().collect(), *tick);
+        drop(state);
+        if !open.is_empty() {
+            self.ask(open, tick);
+        }
     }
 
     /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for

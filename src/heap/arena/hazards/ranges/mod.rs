@@ -166,7 +166,7 @@ impl<S: Stream> UseMap<S> {
         let Self { parts, ticks, .. } = self;
         for part in parts.overlapping(range) {
             ticks.reused(
-                part.users[0],
+                part.counted_user(),
                 FreedIn::Arena,
                 part.tick,
                 part.end.min(range.end) - part.start.max(range.start),
@@ -190,8 +190,14 @@ impl<S: Stream> UseMap<S> {
         let (tick, mut users) = (self.ticks.now(), uses.ids());
         // The writer is the last.
         users.rotate_right(1);
-        let only = (users.len() == 1).then_some(users[0]);
-        let Range { start, end } = self.parts.put(Part { start: range.start, end: range.end, users, tick });
+        self.put_part(Part { start: range.start, end: range.end, users, tick });
+        self.prune_if_many();
+    }
+
+    /// As [`put`](Self::put), for a part whose streams have handles.
+    fn put_part(&mut self, part: Part) {
+        let (only, tick) = ((part.users.len() == 1).then_some(part.users[0]), part.tick);
+        let Range { start, end } = self.parts.put(part);
         for recent in &mut self.recent {
             if recent.start < end && start < recent.end {
                 *recent = RecentPart::default();
@@ -200,6 +206,10 @@ impl<S: Stream> UseMap<S> {
         if let Some(stream) = only {
             self.note_recent(RecentPart { start, end, stream: stream.get(), tick });
         }
+    }
+
+    #[inline]
+    fn prune_if_many(&mut self) {
         if self.streams.len() > 2 * self.kept + MOST_STREAMS {
             self.prune();
         }
@@ -210,9 +220,9 @@ impl<S: Stream> UseMap<S> {
     fn prune(&mut self) {
         let Self { parts, streams, dropped, .. } = self;
         let used: FxHashSet<StreamId> = parts.iter().flat_map(|part| part.users.iter().copied()).collect();
-        let (kept, gone) = mem::take(streams).into_iter().partition(|stream| used.contains(&stream.id()));
+        let (kept, unused) = mem::take(streams).into_iter().partition(|stream| used.contains(&stream.id()));
         *streams = kept;
-        dropped.extend::<Streams<S>>(gone);
+        dropped.extend::<Streams<S>>(unused);
         self.kept = self.streams.len();
     }
 
@@ -233,13 +243,18 @@ impl<S: Stream> UseMap<S> {
         self.note_reused(&range);
         let is_open = |user, tick| !self.ticks.cover(user, stream.id(), tick);
         let open: Vec<_> = self.parts.overlapping(&range).filter(|part| part.has(is_open)).cloned().collect();
-        self.put(range.clone(), &Uses::new(stream.clone()));
+        add(&mut self.streams, stream);
+        let (Range { start, end }, id, tick) = (range, stream.id(), self.ticks.now());
+        self.put_part(Part { start, end, users: [id].into_iter().collect(), tick });
         for mut part in open {
-            (part.start, part.end) = (part.start.max(range.start), part.end.min(range.end));
-            part.users.push(stream.id());
-            part.tick = self.ticks.now();
-            self.parts.put(part);
+            (part.start, part.end, part.tick) = (part.start.max(start), part.end.min(end), tick);
+            if !part.users.contains(&id) {
+                part.users.push(id);
+            }
+            self.put_part(part);
         }
+        // Not before all parts name their streams again.
+        self.prune_if_many();
     }
 
     /// As [`put`](Self::put) for one stream.
@@ -290,6 +305,12 @@ impl<S: Stream> UseMap<S> {
     fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<AwaitedUsers<S>> {
         let others = self.users_of(range, |user, tick| !self.ticks.cover(user.id(), stream.id(), tick));
         (!others.is_empty()).then_some(others)
+    }
+
+    /// Whether so many handles are to be dropped that a free has to [take](Self::take_dropped) them.
+    #[inline]
+    pub(crate) fn keeps_many_dropped(&self) -> bool {
+        self.dropped.len() >= MOST_STREAMS
     }
 
     /// Takes the handles to be dropped without the lock.

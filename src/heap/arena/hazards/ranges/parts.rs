@@ -36,6 +36,11 @@ impl Part {
         self.users[..] == [stream]
     }
 
+    /// The stream for which the bytes of a free with a marker are counted: a reader, or else the writer.
+    pub(super) fn counted_user(&self) -> StreamId {
+        *self.users.get(1).unwrap_or(&self.users[0])
+    }
+
     /// Whether `is_such` holds for one of the streams, with the tick.
     #[inline]
     pub(crate) fn has(&self, mut is_such: impl FnMut(StreamId, u64) -> bool) -> bool {

@@ -253,6 +253,34 @@ fn handles_of_streams_that_came_and_went_are_bounded() {
     }
 }
 
+/// A stream that is made a user of free bytes waits for all earlier ones, also once there are many streams, and its
+/// requests wait until it does.
+#[test]
+fn a_user_of_free_bytes_is_behind_all_others() {
+    let (mut uses, mut all) = (UseMap::<Counted>::new(), Vec::new());
+    for round in 0..40 {
+        let [user, added, third] = [(); 3].map(|()| Counted::new());
+        let _ = uses.ticks.begin();
+        uses.put(8..16, &Uses::new(user.clone()));
+        let mut before = AwaitedUsers::new();
+        for _ in 0..2 {
+            uses.add_user(0..END, &added, &mut before);
+            drop(uses.take_dropped());
+        }
+        assert!(before.iter().any(|(of, _)| of.id() == user.id()), "{round}");
+        // The wait may fail.
+        let awaited = |uses: &mut UseMap<Counted>, stream: &Counted| {
+            let awaited = uses.awaited_for(&(8..16), stream).unwrap_or_default();
+            awaited.iter().map(|(of, _)| of.id()).collect::<BTreeSet<_>>()
+        };
+        assert!(awaited(&mut uses, &added).contains(&user.id()), "{round}");
+        assert!([user.id(), added.id()].iter().all(|id| awaited(&mut uses, &third).contains(id)), "{round}");
+        let part = uses.parts.at(8).expect("a part");
+        assert!(part.users.iter().collect::<BTreeSet<_>>().len() == part.users.len(), "{part:?}");
+        all.push(user);
+    }
+}
+
 #[test]
 fn completed_streams_are_remembered_longer_than_waits_between_streams() {
     let [done, other] = [(); 2].map(|()| StreamId::next());
