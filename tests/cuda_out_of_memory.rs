@@ -86,7 +86,7 @@ fn idle_memory_of_one_pool_is_released_for_others() {
     // (CuPy's users found that nothing else got what is kept; a driver of CUDA 13.0 gives it, and then the
     // pool has less.)
     assert!(pool.total_bytes().expect("figures") >= free / 10 * 8);
-    pool.free_all_blocks(Some(&stream)).expect("a trim");
+    pool.free_all_blocks(&stream).expect("a trim");
     assert_eq!(pool.total_bytes(), Ok(0));
     drop(
         device

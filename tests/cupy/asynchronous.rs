@@ -1,8 +1,9 @@
 //! TestMemoryAsyncPool, TestParseMempoolLimitEnvVar, and what its users complain of.
 
 use crate::UNIT;
-use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, DriverPoolError, DriverPools, PoolHandle};
-use vrampool::{Amount, Backend, BackendError, Memory, Placement, Stream};
+use vrampool::backend::Scarce;
+use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, PoolHandle};
+use vrampool::{Amount, Backend, BackendError, Memory};
 use vrampool_test_support::require;
 
 const MIB: u64 = 1 << 20;
@@ -58,14 +59,10 @@ fn test_free_all_blocks_and_total_bytes2() {
     drop(pool.allocate_on(64 * MIB, &stream).expect("memory"));
     let total = pool.total_bytes().expect("figures");
     assert!(total >= 64 * MIB, "the driver keeps it: {total}");
-    pool.free_all_blocks(Some(&stream)).expect("a trim");
+    pool.free_all_blocks(&stream).expect("a trim");
     assert_eq!(pool.total_bytes(), Ok(0));
     drop(pool.allocate_on(64 * MIB, &stream).expect("memory"));
     assert_eq!(pool.total_bytes(), Ok(total));
-    let within = stream.enter();
-    pool.free_all_blocks(None).expect("a trim of the current stream");
-    drop(within);
-    assert_eq!(pool.total_bytes(), Ok(0));
 }
 
 #[test]
@@ -91,12 +88,6 @@ fn test_used_bytes2_and_free_bytes2() {
     used(1);
     drop(third);
     used(0);
-}
-
-#[test]
-fn test_n_free_blocks() {
-    let Some((_, pool, _)) = setup() else { return };
-    assert!(matches!(pool.n_free_blocks(), Err(BackendError::Unsupported { .. })));
 }
 
 #[test]
@@ -131,13 +122,10 @@ fn a_limit_is_hard_and_is_not_the_release_threshold() {
     let kept = [5, 1].map(|units| pool.allocate_on(units * UNIT, &stream).expect("memory"));
     let error = pool.allocate_on(1, &stream).expect_err("it is full");
     assert!(error.is_out_of_memory(), "{error}");
-    let DriverPoolError::OutOfMemory { requested_bytes: requested, live_bytes: live, limit, cause, .. } =
-        &error
-    else {
+    let Some(Scarce::Limit { of, limit_bytes, charged_bytes, .. }) = error.scarce() else {
         panic!("{error}")
     };
-    assert_eq!((*requested, *live, *limit), (1, 6 * UNIT, Some(6 * UNIT)));
-    assert!(cause.is_none() && error.to_string().contains("raise the limit"), "{error}");
+    assert_eq!((&**of, *limit_bytes, *charged_bytes), ("driver pool", 6 * UNIT, 6 * UNIT));
     assert_eq!(pool.release_threshold(), Ok(0));
     drop(kept);
     drop(pool.allocate_on(6 * UNIT, &stream).expect("all of it is free again"));
@@ -180,45 +168,4 @@ fn test_stream_destroyed_before_memory() {
     drop(stream);
     drop(kept.expect("memory"));
     device.synchronize(&device.null_stream().expect("a stream")).expect("no fault");
-}
-
-#[test]
-fn test_current_stream() {
-    let Some((device, pool, stream)) = setup() else { return };
-    // An id lives as long as a handle.
-    let kept = device.null_stream().expect("a stream");
-    let null = kept.id();
-    let current = || device.current_stream().expect("a stream").id();
-    assert_eq!(current(), null);
-    let outer = stream.enter();
-    let other = device.create_stream().expect("a stream");
-    let inner = other.enter();
-    assert_eq!(current(), other.id());
-    drop(pool.allocate(UNIT).expect("memory"));
-    drop(outer);
-    assert_eq!(current(), other.id(), "scopes may end in any order");
-    drop(inner);
-    assert_eq!(current(), null);
-    std::thread::scope(|scope| {
-        let _here = stream.enter();
-        scope.spawn(|| assert_eq!(current(), null, "every thread has its own"));
-    });
-}
-
-#[test]
-fn test_pools_of_all_devices() {
-    let Some((device, _, stream)) = setup() else { return };
-    let pools = DriverPools::new(PoolHandle::Created).expect("pools");
-    assert!(pools.on(&device).is_some());
-    for pool in pools.pools() {
-        let stream = pool.device().create_stream().expect("a stream");
-        let memory = pools.allocate_on(UNIT, &stream).expect("memory");
-        assert_eq!((pool.live_bytes(), memory.kind().placement), (UNIT, Placement::Device));
-    }
-    let count = pools.pools().len();
-    for wrong in [count + 1, count - 1] {
-        let refused = DriverPools::per_device(&vec![PoolHandle::Current; wrong]);
-        assert!(matches!(refused, Err(BackendError::InvalidArgument { .. })), "{refused:?}");
-    }
-    drop(stream);
 }

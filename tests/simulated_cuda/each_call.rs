@@ -52,7 +52,7 @@ impl Left {
     fn of(simulated: &Simulated, stream: &CudaStream) -> Self {
         simulated.device.context().synchronize().expect("no fault");
         let pool = DriverPool::new(&simulated.device, PoolHandle::Current).expect("a pool");
-        pool.free_all_blocks(None).expect("no fault");
+        pool.trim_to(0).expect("no fault");
         drop(pool);
         let mut things = things(simulated);
         // With as many events as there are in use, those beyond are unused.

@@ -22,7 +22,7 @@ use vrampool_backend::{
 /// let go with the last handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct CudaDevice {
-    core: ForkArc<DeviceCore>,
+    pub(crate) core: ForkArc<DeviceCore>,
 }
 
 /// Every device that some code has a handle to: one for each context, so that one stream has one id.
@@ -94,7 +94,7 @@ impl CudaDevice {
     /// Its generation, as major and minor.
     #[must_use]
     pub fn compute_capability(&self) -> (u32, u32) {
-        self.core().listed().compute_capability
+        self.core.listed.compute_capability
     }
 
     /// Waits for all work of the device's context, on whatever streams, and of other devices that can access
@@ -103,7 +103,7 @@ impl CudaDevice {
     /// # Errors
     /// Errors of the driver, failures of the work included.
     pub fn synchronize_all(&self) -> Result<(), BackendError> {
-        let context = self.core().context();
+        let context = &self.core.context;
         context.enter()?.synchronize_all()?;
         context.wait_for_peers()
     }
@@ -114,7 +114,7 @@ impl CudaDevice {
     /// Errors of the driver.
     pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
         fork::check()?;
-        CudaStream::of(self.core(), self.context().default_stream())
+        CudaStream::of(&self.core, self.context().default_stream())
     }
 
     /// The calling thread's own default stream. On another thread, what is done with it runs on the null
@@ -124,7 +124,7 @@ impl CudaDevice {
     /// Errors of the driver.
     pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
         fork::check()?;
-        CudaStream::of(self.core(), self.context().per_thread_stream())
+        CudaStream::of(&self.core, self.context().per_thread_stream())
     }
 
     /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default
@@ -137,14 +137,10 @@ impl CudaDevice {
             mem::forget(stream);
             return Err(BackendError::Forked);
         }
-        if !self.core().context().is_same(stream.context()) {
+        if !self.core.context.is_same(stream.context()) {
             return Err(BackendError::invalid("stream", "it belongs to another context"));
         }
-        CudaStream::of(self.core(), stream)
-    }
-
-    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
-        &self.core
+        CudaStream::of(&self.core, stream)
     }
 
     fn check_stream(&self, stream: &CudaStream) -> Result<(), BackendError> {
@@ -154,7 +150,7 @@ impl CudaDevice {
 
     fn check_mapped(&self, memory: &CudaMemory) -> Result<(), BackendError> {
         fork::check()?;
-        if !self.core.context.is_same(memory.allocation().context().cudarc()) {
+        if !self.core.context.is_same(memory.allocation.context().cudarc()) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement == Placement::Managed && !self.core.concurrent_managed_access {
@@ -274,7 +270,7 @@ impl Backend for CudaDevice {
             return Ok(CudaEvent::new(Arc::new(RawEvent::new(context)?), &self.core));
         }
         let event = CudaEvent::new(self.core.events.take(context)?, &self.core);
-        context.enter()?.record(stream.queue(), event.raw())?;
+        context.enter()?.record(stream.queue(), &event.raw)?;
         Ok(event)
     }
 
@@ -288,7 +284,7 @@ impl Backend for CudaDevice {
 
     fn wait(&self, stream: &CudaStream, event: &CudaEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.core.context.enter()?.wait(stream.queue(), event.raw())
+        self.core.context.enter()?.wait(stream.queue(), &event.raw)
     }
 
     fn copy(

@@ -1,31 +1,22 @@
 //! The driver's own pools: allocating and freeing in the order of a stream (CuPy's `MemoryAsyncPool`).
 
-use crate::charge::Charge;
 use crate::device::CudaDevice;
-use crate::driver::{Allocation, Figure, RawPool};
-use crate::driver_pool_core::DriverPoolCore;
+use crate::driver::{Figure, RawPool};
 use crate::memory::CudaMemory;
-use crate::pool_error::DriverPoolError;
 use crate::stream::CudaStream;
 use crate::stream_ordered::{allocate, device_number};
 use cudarc::driver::sys::CUmemoryPool;
-use std::panic::Location;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::spi::{Announced, Hooks, Occasion, Ticket};
-use vrampool_backend::{Amount, Backend, BackendError, DeviceId, Hook, HookEvent, Stream, fork};
+use vrampool_backend::spi::Ledger;
+use vrampool_backend::{
+    Amount, Backend, BackendError, arguments,
+    fork::{self, ForkArc},
+};
 
 /// The granularity of sizes, which are rounded up.
 const UNIT: u64 = 512;
 
-/// As hooks receive it.
-const NAME: &str = "driver pool";
-
 /// CuPy's variable for the limit.
 const LIMIT: &str = "CUPY_GPU_MEMORY_LIMIT";
-
-/// No limit, as [`DriverPool::limit`] says it.
-const UNLIMITED: u64 = u64::MAX;
 
 /// Which of the driver's pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,17 +53,17 @@ pub enum PoolHandle {
 /// pool.set_release_threshold(u64::MAX)?; // keep all that is freed
 /// let memory = pool.allocate_on(1 << 20, &stream)?;
 /// drop(memory); // in the order of `stream`
-/// pool.free_all_blocks(Some(&stream))?;
+/// pool.free_all_blocks(&stream)?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]
 #[doc(alias = "MemoryAsyncPool")]
 pub struct DriverPool {
-    core: Arc<DriverPoolCore>,
-    /// For its properties and streams.
+    raw: ForkArc<RawPool>,
+    /// Bytes that this and its clones allocated, rounded.
+    ledger: Ledger,
     device: CudaDevice,
-    hooks: Hooks,
 }
 
 impl DriverPool {
@@ -82,7 +73,7 @@ impl DriverPool {
     /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a
     /// variable that cannot be read; else errors of the driver.
     pub fn new(device: &CudaDevice, handle: PoolHandle) -> Result<Self, BackendError> {
-        let (context, number) = (device.core().context(), device_number(device.core())?);
+        let (context, number) = (&device.core.context, device_number(&device.core)?);
         let raw = match handle {
             PoolHandle::Default => RawPool::default_of(context, number),
             PoolHandle::Current => RawPool::current_of(context, number),
@@ -92,26 +83,14 @@ impl DriverPool {
     }
 
     pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
-        let (live_bytes, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
-        let core = Arc::new(DriverPoolCore { device: device.core().clone(), raw, live_bytes, limit });
-        let pool = Self { core, device: device.clone(), hooks: Hooks::default() };
+        let ledger = Ledger::named("driver pool", None);
+        let pool = Self { raw: ForkArc::new(raw), ledger, device: device.clone() };
         if let Some(limit) = std::env::var_os(LIMIT).filter(|limit| !limit.is_empty()) {
             let limit = limit.to_string_lossy();
             let invalid = |error| BackendError::invalid(LIMIT, format!("`{limit}`: {error}"));
             pool.set_limit(limit.parse::<Amount>().map_err(invalid)?)?;
         }
         Ok(pool)
-    }
-
-    /// The same pool, that calls `hook` around each request, each allocation and each free of what is asked
-    /// for by this handle and its clones from now on; after those added before. To hooks its name is
-    /// `driver pool`.
-    ///
-    /// # Errors
-    /// [`BackendError::InvalidArgument`] when a hook of that name is there.
-    pub fn hook(mut self, hook: impl Hook + 'static) -> Result<Self, BackendError> {
-        self.hooks.add(Arc::new(hook))?;
-        Ok(self)
     }
 
     /// The device it is on.
@@ -124,107 +103,33 @@ impl DriverPool {
     /// dropped, where the pool was created here.
     #[must_use]
     pub fn raw_handle(&self) -> CUmemoryPool {
-        self.core.raw.handle()
+        self.raw.handle()
     }
 
-    /// `bytes` of device memory, rounded up to 512, in the order of this thread's
-    /// [current stream](CudaDevice::current_stream). 0 bytes are no memory, at address 0.
+    /// `bytes` of device memory, rounded up to 512, in the order of `stream`: work on it may use the memory at once.
+    /// 0 bytes are no memory, at address 0.
     ///
     /// # Errors
-    /// As [`allocate_on`](Self::allocate_on).
-    #[track_caller]
-    pub fn allocate(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
-        self.allocate_on(bytes, &self.device.current_stream()?)
-    }
-
-    /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once.
-    ///
-    /// # Errors
-    /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be released, the
-    /// device does not allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was
-    /// retired, and for what the driver reports.
-    #[track_caller]
-    pub fn allocate_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
+    /// [`BackendError::OutOfMemory`] when the limit, which the error then names, or, in spite of all that could be
+    /// released, the device does not allow it; [`BackendError::InvalidArgument`] for a stream of another device or
+    /// one that was retired; else errors of the driver.
+    pub fn allocate_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, BackendError> {
         fork::check()?;
-        if self.hooks.is_empty() {
-            let (allocation, charge) = self.take(bytes, stream, None)?;
-            return Ok(CudaMemory::charged(allocation, bytes, charge));
-        }
-        let rounded = bytes.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
-        let ticket = Ticket::new(Location::caller());
-        let event = |ticket| HookEvent::new(NAME, self.device.id(), ticket, bytes, rounded, stream.id());
-        let request = self.hooks.announce(Occasion::Request, event(ticket));
-        let (allocation, mut charge) = self.take(bytes, stream, request.as_ref())?;
-        if let Some(request) = request {
-            let address = Some(allocation.address());
-            let mut free = event(request.done(rounded, address));
-            free.address = address;
-            charge.call_on_free(&self.hooks, free);
-        }
-        Ok(CudaMemory::charged(allocation, bytes, charge))
-    }
-
-    /// Memory and what it counts as, for a `request` that hooks were called for, if there are any.
-    fn take(
-        &self,
-        bytes: u64,
-        stream: &CudaStream,
-        request: Option<&Announced<'_>>,
-    ) -> Result<(Allocation, Charge), DriverPoolError> {
-        let core = &self.core;
-        if stream.device() != self.device.id() {
-            return Err(wrong_device(stream.device()).into());
-        }
-        let charge = self.charge(bytes)?;
-        // 0 bytes are not the driver's.
-        let event = request.filter(|_| charge.bytes() > 0).map(|request| request.event().clone());
-        let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
-        let allocation =
-            allocate(&core.raw, charge.bytes(), stream.stream_core()).map_err(|error| match error {
-                BackendError::OutOfMemory { .. } => self.out_of_memory(bytes, Some(error)),
-                error => error.into(),
-            })?;
-        if let Some(announced) = announced {
-            let _ = announced.done(charge.bytes(), Some(allocation.address()));
-        }
-        Ok((allocation, charge))
-    }
-
-    /// Counts the bytes as allocated, where the limit allows it.
-    fn charge(&self, bytes: u64) -> Result<Charge, DriverPoolError> {
-        let pool = Arc::clone(&self.core);
+        arguments::check_stream(stream, self.device.id())?;
         let Some(rounded) = bytes.checked_next_multiple_of(UNIT) else {
-            return Err(self.out_of_memory(bytes, None));
+            return Err(BackendError::out_of_memory(bytes, None));
         };
-        let limit = pool.limit.load(Relaxed);
-        let add = |used: u64| used.checked_add(rounded).filter(|&used| used <= limit);
-        match pool.live_bytes.fetch_update(Relaxed, Relaxed, add) {
-            Ok(_) => Ok(Charge::new(pool, rounded)),
-            Err(_) => Err(self.out_of_memory(bytes, None)),
-        }
+        let grant = self.ledger.reserve(rounded)?;
+        let allocation = allocate(&self.raw, rounded, stream.stream_core())?;
+        Ok(CudaMemory::charged(allocation.shown_as(bytes), grant, &self.raw))
     }
 
-    fn out_of_memory(&self, requested: u64, cause: Option<BackendError>) -> DriverPoolError {
-        DriverPoolError::OutOfMemory {
-            requested_bytes: requested,
-            live_bytes: self.live_bytes(),
-            reserved_bytes: self.total_bytes().ok(),
-            limit: self.limit(),
-            cause,
-        }
-    }
-
-    /// Waits for `stream`, or this thread's current one, and releases all unused memory to the
-    /// device.
+    /// Waits for `stream`, and releases all unused memory to the device.
     ///
     /// # Errors
     /// Errors of the driver, failures of the stream's work included.
-    pub fn free_all_blocks(&self, stream: Option<&CudaStream>) -> Result<(), BackendError> {
-        let device = &self.device;
-        match stream {
-            Some(stream) => device.synchronize(stream)?,
-            None => device.synchronize(&device.current_stream()?)?,
-        }
+    pub fn free_all_blocks(&self, stream: &CudaStream) -> Result<(), BackendError> {
+        self.device.synchronize(stream)?;
         self.trim_to(0)
     }
 
@@ -234,13 +139,13 @@ impl DriverPool {
     /// # Errors
     /// Errors of the driver.
     pub fn trim_to(&self, keep: u64) -> Result<(), BackendError> {
-        self.core.raw.trim_to(keep)
+        self.raw.trim_to(keep)
     }
 
     /// Bytes that this and its clones allocated and that were not dropped, rounded. What the limit bounds.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        self.core.live_bytes.load(Relaxed)
+        self.ledger.charged()
     }
 
     /// Bytes of the driver's pool that are in use, by any code in the process.
@@ -248,7 +153,7 @@ impl DriverPool {
     /// # Errors
     /// Errors of the driver.
     pub fn used_bytes(&self) -> Result<u64, BackendError> {
-        self.core.raw.figure(Figure::Used)
+        self.raw.figure(Figure::Used)
     }
 
     /// Bytes that the driver's pool has and nothing uses.
@@ -266,15 +171,7 @@ impl DriverPool {
     /// # Errors
     /// Errors of the driver.
     pub fn total_bytes(&self) -> Result<u64, BackendError> {
-        self.core.raw.figure(Figure::Reserved)
-    }
-
-    /// The driver does not say how many free blocks its pools have.
-    ///
-    /// # Errors
-    /// [`BackendError::Unsupported`], always.
-    pub fn n_free_blocks(&self) -> Result<u64, BackendError> {
-        Err(BackendError::unsupported("counting the free blocks of a driver's pool"))
+        self.raw.figure(Figure::Reserved)
     }
 
     /// The most bytes that may be allocated at once, also as a percentage of the device's memory; what is allocated
@@ -290,8 +187,7 @@ impl DriverPool {
             Amount::Percent(_) => self.device.memory_info()?.total_bytes,
             _ => 0,
         };
-        let bytes = limit.bytes_of(whole).filter(|&bytes| bytes > 0);
-        self.core.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
+        self.ledger.set_limit(limit.bytes_of(whole).filter(|&bytes| bytes > 0));
         Ok(())
     }
 
@@ -299,7 +195,7 @@ impl DriverPool {
     #[must_use]
     #[doc(alias = "get_limit")]
     pub fn limit(&self) -> Option<u64> {
-        Some(self.core.limit.load(Relaxed)).filter(|&limit| limit != UNLIMITED)
+        self.ledger.limit()
     }
 
     /// How many bytes the driver keeps when a wait for work finds more of them free. 0: none, a new pool's.
@@ -307,7 +203,7 @@ impl DriverPool {
     /// # Errors
     /// Errors of the driver.
     pub fn release_threshold(&self) -> Result<u64, BackendError> {
-        self.core.raw.figure(Figure::ReleaseThreshold)
+        self.raw.figure(Figure::ReleaseThreshold)
     }
 
     /// Sets the [threshold](Self::release_threshold). It is the driver's pool's: of the default and the
@@ -316,10 +212,6 @@ impl DriverPool {
     /// # Errors
     /// Errors of the driver.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<(), BackendError> {
-        self.core.raw.set_release_threshold(bytes)
+        self.raw.set_release_threshold(bytes)
     }
-}
-
-fn wrong_device(id: DeviceId) -> BackendError {
-    BackendError::invalid("stream", format!("it is one of device {id}"))
 }

@@ -12,17 +12,13 @@ use vrampool_backend::{
 /// A point in a [`CudaStream`](crate::CudaStream).
 #[derive(Debug)]
 pub struct CudaEvent {
-    raw: Arc<RawEvent>,
+    pub(crate) raw: Arc<RawEvent>,
     device: ForkArc<DeviceCore>,
 }
 
 impl CudaEvent {
     pub(crate) fn new(raw: Arc<RawEvent>, device: &ForkArc<DeviceCore>) -> Self {
         Self { raw, device: device.clone() }
-    }
-
-    pub(crate) fn raw(&self) -> &RawEvent {
-        &self.raw
     }
 }
 
@@ -38,6 +34,6 @@ impl Drop for CudaEvent {
             // The parent's event: it is never dropped here.
             return mem::forget(Arc::clone(&self.raw));
         }
-        self.device.events().recycle(&self.raw);
+        self.device.events.recycle(&self.raw);
     }
 }

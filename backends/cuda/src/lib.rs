@@ -43,13 +43,10 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod charge;
 mod device;
 #[allow(unsafe_code, reason = "the one place that calls the driver; every block is argued")]
 mod driver;
 mod driver_pool;
-mod driver_pool_core;
-mod driver_pools;
 mod error;
 mod event;
 mod event_cache;
@@ -57,13 +54,11 @@ mod listing;
 mod mappings;
 mod memory;
 mod physical;
-mod pool_error;
 mod shared;
 mod shared_handles;
 mod stream;
 mod stream_core;
 mod stream_ordered;
-mod stream_scope;
 mod view;
 mod virtual_memory;
 
@@ -72,34 +67,13 @@ pub use cudarc;
 pub use device::CudaDevice;
 pub use driver::TestKernels;
 pub use driver_pool::{DriverPool, PoolHandle};
-pub use driver_pools::DriverPools;
 pub use event::CudaEvent;
 pub use listing::{CudaListing, Uuid, list};
 pub use memory::CudaMemory;
-pub use pool_error::DriverPoolError;
 pub use stream::CudaStream;
-pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
-    AllocationRequest, Amount, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook,
-    HookEvent, Memory, MemoryInfo, MemoryKind, Outcome, Physical, Placement, Priority, Properties, Region,
-    RegionMut, Rejected, ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage,
-    VirtualMemory,
+    AllocationRequest, Amount, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory,
+    MemoryInfo, MemoryKind, Physical, Placement, Priority, Properties, Region, RegionMut, Rejected,
+    ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };
-
-#[cfg(test)]
-mod thread_safety {
-    fn crosses_threads<T: Send + Sync>() {}
-
-    #[test]
-    fn public_types_can_be_shared_between_threads() {
-        crosses_threads::<crate::CudaDevice>();
-        crosses_threads::<crate::CudaStream>();
-        crosses_threads::<crate::CudaEvent>();
-        crosses_threads::<crate::CudaMemory>();
-        crosses_threads::<crate::DriverPool>();
-        crosses_threads::<crate::TestKernels>();
-        crosses_threads::<crate::CudaView<'_, f32>>();
-        crosses_threads::<crate::CudaViewMut<'_, f32>>();
-    }
-}

@@ -1,11 +1,11 @@
 //! Memory of a CUDA device.
 
-use crate::charge::{Charge, Leave};
-use crate::driver::{Allocation, Context, Origin, Span};
+use crate::driver::{Allocation, Context, Origin, RawPool, Span};
 use crate::stream_core::StreamCore;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
-use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
+use vrampool_backend::spi::Grant;
+use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork::ForkArc};
 
 /// Memory of a [`CudaDevice`](crate::CudaDevice): its own, pinned memory of the host, or managed memory.
 ///
@@ -24,15 +24,13 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 /// [`Backend::free_on`]: vrampool_backend::Backend::free_on
 #[derive(Debug)]
 pub struct CudaMemory {
-    /// Dropped before the allocation, if there are hooks to be called.
-    _leave: Option<Leave>,
-    allocation: Allocation,
+    pub(crate) allocation: Allocation,
     kind: MemoryKind,
     /// The streams that use the memory, if the host may use it too.
     users: Mutex<Users>,
-    /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it
-    /// is released.
-    _charge: Option<Charge>,
+    /// Dropped after the allocation: the bytes that are charged to a [`DriverPool`](crate::DriverPool), which it
+    /// keeps.
+    _charge: Option<(Grant, ForkArc<RawPool>)>,
 }
 
 impl CudaMemory {
@@ -42,15 +40,12 @@ impl CudaMemory {
     pub const MAPPED: Usage = Usage(1);
 
     pub(crate) fn new(allocation: Allocation, kind: MemoryKind) -> Self {
-        Self { _leave: None, allocation, kind, users: Mutex::default(), _charge: None }
+        Self { allocation, kind, users: Mutex::default(), _charge: None }
     }
 
-    /// The first `bytes` of an allocation of a driver's pool, charged to that pool.
-    pub(crate) fn charged(allocation: Allocation, bytes: u64, charge: Charge) -> Self {
-        let kind = Placement::Device.into();
-        let (leave, users) = (charge.leave(), Mutex::default());
-        let allocation = allocation.shown_as(bytes);
-        Self { _leave: leave, allocation, kind, users, _charge: Some(charge) }
+    /// An allocation of a driver's pool, charged to that pool.
+    pub(crate) fn charged(allocation: Allocation, grant: Grant, pool: &ForkArc<RawPool>) -> Self {
+        Self { _charge: Some((grant, pool.clone())), ..Self::new(allocation, Placement::Device.into()) }
     }
 
     /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream`
@@ -63,10 +58,6 @@ impl CudaMemory {
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.kind
-    }
-
-    pub(crate) fn allocation(&self) -> &Allocation {
-        &self.allocation
     }
 
     pub(crate) fn into_allocation(self) -> Allocation {
@@ -148,7 +139,7 @@ pub(crate) fn origin_of(kind: MemoryKind) -> Result<Origin, BackendError> {
 
 /// The bytes that a region names.
 pub(crate) fn span<'a>(region: &'a Region<'_, CudaMemory>) -> Result<Span<'a>, BackendError> {
-    Span::new(region.memory().allocation(), region.offset(), region.len())
+    Span::new(&region.memory().allocation, region.offset(), region.len())
 }
 
 impl Memory for CudaMemory {

@@ -21,38 +21,13 @@ pub(crate) struct DeviceCore {
     /// Whether the host may access managed memory while the device works.
     pub(crate) concurrent_managed_access: bool,
     pub(crate) events: EventCache,
-    streams: Arc<StreamTable>,
+    pub(crate) streams: Arc<StreamTable>,
     /// Creates physical memory, on a device with virtual memory.
-    maker: Option<PhysicalMaker>,
+    pub(crate) maker: Option<PhysicalMaker>,
     pub(crate) context: Context,
 }
 
 impl DeviceCore {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    pub(crate) fn listed(&self) -> &CudaListing {
-        &self.listed
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
-    }
-
-    pub(crate) fn events(&self) -> &EventCache {
-        &self.events
-    }
-
-    pub(crate) fn streams(&self) -> &Arc<StreamTable> {
-        &self.streams
-    }
-
-    /// Returns the maker of physical memory, on a device with virtual memory.
-    pub(crate) fn maker(&self) -> Option<&PhysicalMaker> {
-        self.maker.as_ref()
-    }
-
     pub(crate) fn new(context: Context) -> Result<Self, BackendError> {
         let library = context.library();
         let ordinal = context.cudarc().ordinal();

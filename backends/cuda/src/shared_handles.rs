@@ -17,7 +17,7 @@ const KINDS: &[ShareableKind] = if cfg!(unix) {
 impl CudaDevice {
     /// Whether the driver makes and exports such memory, by doing it; an error where it cannot report that now.
     fn tries(&self, kind: ShareableKind) -> Result<bool, BackendError> {
-        let (maker, context) = (self.maker()?, self.core().context());
+        let (maker, context) = (self.maker()?, &self.core.context);
         let made = maker.create(context, maker.granularity(context)?, Some(kind));
         match made.and_then(|physical| physical.export().map(drop)) {
             Ok(()) => Ok(true),
@@ -73,7 +73,7 @@ impl SharedHandles for CudaDevice {
         if bytes > self.properties().total_bytes {
             return Err(BackendError::invalid("bytes", "more than the device has"));
         }
-        let imported = self.core().context().import(&handle, bytes, granularity, device)?;
+        let imported = self.core.context.import(&handle, bytes, granularity, device)?;
         Ok(Physical::new(bytes, imported))
     }
 }

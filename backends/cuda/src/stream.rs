@@ -31,7 +31,7 @@ impl CudaStream {
         device: &ForkArc<DeviceCore>,
         stream: Arc<cudarc::driver::CudaStream>,
     ) -> Result<Self, BackendError> {
-        let core = StreamCore::of(device.streams(), device.context(), stream)?;
+        let core = StreamCore::of(&device.streams, &device.context, stream)?;
         Ok(Self { inner: Arc::new(Inner { core, device: device.clone() }) })
     }
 
@@ -53,9 +53,7 @@ impl CudaStream {
     pub fn retire(&self) -> Result<(), BackendError> {
         let done = match self.queue().is_retired() {
             true => Ok(()),
-            false => {
-                self.inner.device.context().enter().and_then(|current| current.synchronize(self.queue()))
-            }
+            false => self.inner.device.context.enter().and_then(|current| current.synchronize(self.queue())),
         };
         self.queue().retire();
         done
@@ -81,7 +79,7 @@ impl CudaStream {
         written: Option<&Region<'_, CudaMemory>>,
     ) -> Result<(), BackendError> {
         arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
-            self.inner.device.context().is_same(memory.allocation().context().cudarc())
+            self.inner.device.context.is_same(memory.allocation.context().cudarc())
         })?;
         read.into_iter().chain(written).for_each(|region| region.memory().used_on(&self.inner.core));
         Ok(())
@@ -94,7 +92,7 @@ impl Stream for CudaStream {
     }
 
     fn device(&self) -> DeviceId {
-        self.inner.device.id()
+        self.inner.device.id
     }
 
     fn is_retired(&self) -> bool {

@@ -13,7 +13,7 @@ pub(crate) fn allocate_current(
     bytes: u64,
     stream: &Arc<StreamCore>,
 ) -> Result<Allocation, BackendError> {
-    let raw = RawPool::current_of(device.context(), device_number(device)?)?;
+    let raw = RawPool::current_of(&device.context, device_number(device)?)?;
     allocate(&raw, bytes, stream)
 }
 
@@ -54,7 +54,7 @@ fn relieve(raw: &RawPool, stream: &StreamCore, everything: bool) -> Result<(), B
 
 /// The driver's number of a device that has pools.
 pub(crate) fn device_number(device: &DeviceCore) -> Result<i32, BackendError> {
-    let raw = RawDevice::at(device.context().library(), device.listed().ordinal)?;
+    let raw = RawDevice::at(device.context.library(), device.listed.ordinal)?;
     if raw.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
         return Err(BackendError::unsupported("allocating in the order of a stream"));
     }

@@ -50,7 +50,7 @@ impl CudaStream {
                 "it is the default stream of another thread, which no handle names here",
             ));
         }
-        let address = region.memory().allocation().address() + region.offset();
+        let address = region.memory().allocation.address() + region.offset();
         let (size, align) = (size_of::<T>() as u64, align_of::<T>() as u64);
         match usize::try_from(region.len().checked_div(size).unwrap_or(0)) {
             Ok(len) if size > 0 && region.len().is_multiple_of(size) && address.is_multiple_of(align) => {

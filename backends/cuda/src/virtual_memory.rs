@@ -20,11 +20,11 @@ impl CudaDevice {
     /// # Errors
     /// Errors of the driver.
     pub fn ensure_context(&self) -> Result<(), BackendError> {
-        self.core().context().make_current()
+        self.core.context.make_current()
     }
 
     pub(crate) fn maker(&self) -> Result<&PhysicalMaker, BackendError> {
-        self.core().maker().ok_or(BackendError::unsupported("virtual memory"))
+        self.core.maker.as_ref().ok_or(BackendError::unsupported("virtual memory"))
     }
 
     /// Physical memory of `bytes` bytes, refused where the driver need not be asked.
@@ -40,13 +40,13 @@ impl CudaDevice {
             let free = self.memory_info().ok().map(|info| info.free_bytes);
             return Err(BackendError::out_of_memory(bytes, free));
         }
-        Ok(Physical::new(bytes, maker.create(self.core().context(), bytes, shareable)?))
+        Ok(Physical::new(bytes, maker.create(&self.core.context, bytes, shareable)?))
     }
 
     /// The driver's allocation, of this device.
     pub(crate) fn raw_physical<'a>(&self, physical: &'a Physical) -> Result<&'a RawPhysical, BackendError> {
         let raw = physical.driver::<RawPhysical>()?;
-        match self.core().context().is_same(raw.context().cudarc()) {
+        match self.core.context.is_same(raw.context().cudarc()) {
             true => Ok(raw),
             false => Err(BackendError::invalid("physical", "it is memory of another device")),
         }
@@ -54,10 +54,10 @@ impl CudaDevice {
 
     fn check_reservation(&self, reservation: &CudaMemory, offset: u64) -> Result<(), BackendError> {
         fork::check()?;
-        if !self.core().context().is_same(reservation.allocation().context().cudarc()) {
+        if !self.core.context.is_same(reservation.allocation.context().cudarc()) {
             return Err(BackendError::invalid("reservation", "it is another device's"));
         }
-        let granularity = self.maker()?.granularity(self.core().context())?;
+        let granularity = self.maker()?.granularity(&self.core.context)?;
         match offset.is_multiple_of(granularity) {
             true => Ok(()),
             false => Err(BackendError::invalid(
@@ -94,7 +94,7 @@ impl VirtualMemory for CudaDevice {
 
     fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError> {
         match kind.placement {
-            Placement::Device => self.maker()?.granularity(self.core().context()),
+            Placement::Device => self.maker()?.granularity(&self.core.context),
             _ => Err(BackendError::unsupported("mapping memory that is not the device's own")),
         }
     }
@@ -102,7 +102,7 @@ impl VirtualMemory for CudaDevice {
     fn reserve(&self, bytes: u64) -> Result<CudaMemory, BackendError> {
         let kind = Placement::Device.into();
         check_size(bytes, self.granularity(kind)?)?;
-        Ok(CudaMemory::new(self.core().context().reserve(bytes)?, kind))
+        Ok(CudaMemory::new(self.core.context.reserve(bytes)?, kind))
     }
 
     fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
@@ -114,7 +114,7 @@ impl VirtualMemory for CudaDevice {
     fn map(&self, reservation: &CudaMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
         let raw = self.raw_physical(physical)?;
         self.check_reservation(reservation, offset)?;
-        reservation.allocation().map(offset, raw)
+        reservation.allocation.map(offset, raw)
     }
 
     /// Without `devices`, this one and all others that can access its memory.
@@ -129,12 +129,12 @@ impl VirtualMemory for CudaDevice {
         self.check_reservation(reservation, offset)?;
         let own = self.maker()?.device();
         let access = |numbers: &[i32]| {
-            reservation.allocation().set_access(offset, bytes, numbers, numbers.contains(&own))
+            reservation.allocation.set_access(offset, bytes, numbers, numbers.contains(&own))
         };
         if !devices.is_empty() {
             return access(&devices.iter().map(|&id| Self::number_of(id)).collect::<Result<Vec<_>, _>>()?);
         }
-        let peers = self.core().context().peers();
+        let peers = self.core.context.peers();
         if peers.is_empty() {
             return access(&[own]);
         }
@@ -151,22 +151,22 @@ impl VirtualMemory for CudaDevice {
     /// Waits for all work of other devices that can access the memory and that the process uses.
     fn unmap(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
-        reservation.allocation().context().wait_for_peers()?;
-        reservation.allocation().unmap(offset, bytes)
+        reservation.allocation.context().wait_for_peers()?;
+        reservation.allocation.unmap(offset, bytes)
     }
 
     fn unmap_unused(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
-        reservation.allocation().unmap(offset, bytes)
+        reservation.allocation.unmap(offset, bytes)
     }
 
     /// Whether the process has the primary context of another device that can access this one's memory.
     fn has_others(&self) -> bool {
-        !fork::is_forked() && self.core().context().has_active_peers()
+        !fork::is_forked() && self.core.context.has_active_peers()
     }
 
     fn synchronize_others(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.core().context().wait_for_peers()
+        self.core.context.wait_for_peers()
     }
 }

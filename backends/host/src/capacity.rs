@@ -1,7 +1,5 @@
 //! The memory capacity of a device, and the allocations that wait for memory.
 
-#[cfg(target_os = "linux")]
-use crate::account::Account;
 use parking_lot::{Condvar, Mutex};
 use vrampool_backend::BackendError;
 
@@ -10,9 +8,6 @@ use vrampool_backend::BackendError;
 pub(crate) struct Capacity {
     bytes: Mutex<Bytes>,
     freed: Condvar,
-    /// The account that other processes share with this one.
-    #[cfg(target_os = "linux")]
-    account: std::sync::OnceLock<Account>,
 }
 
 #[derive(Debug)]
@@ -24,12 +19,7 @@ struct Bytes {
 
 impl Capacity {
     pub(crate) fn new(total: u64) -> Self {
-        Self {
-            bytes: Mutex::new(Bytes { total, taken: 0, dropped: 0 }),
-            freed: Condvar::new(),
-            #[cfg(target_os = "linux")]
-            account: std::sync::OnceLock::new(),
-        }
+        Self { bytes: Mutex::new(Bytes { total, taken: 0, dropped: 0 }), freed: Condvar::new() }
     }
 
     pub(crate) fn set_total(&self, total: u64) {
@@ -37,25 +27,10 @@ impl Capacity {
         self.freed.notify_all();
     }
 
-    /// Counts with the others of `account` from now on; once.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn share(&self, account: Account) -> Result<(), BackendError> {
-        let bytes = self.bytes.lock();
-        account.turn()?.set_own(bytes.taken)?;
-        self.account
-            .set(account)
-            .map_err(|_| BackendError::invalid("directory", "the device counts with others already"))
-    }
-
     /// (free, total)
-    pub(crate) fn info(&self) -> Result<(u64, u64), BackendError> {
+    pub(crate) fn info(&self) -> (u64, u64) {
         let bytes = self.bytes.lock();
-        let free = bytes.total.saturating_sub(bytes.taken);
-        #[cfg(target_os = "linux")]
-        if let Some(account) = self.account.get() {
-            return Ok((free.saturating_sub(account.turn()?.others()?), bytes.total));
-        }
-        Ok((free, bytes.total))
+        (bytes.total.saturating_sub(bytes.taken), bytes.total)
     }
 
     /// Takes bytes, after waiting for dropped memory where that may help and `may_wait`.
@@ -63,23 +38,10 @@ impl Capacity {
         let mut bytes = self.bytes.lock();
         loop {
             let free = bytes.total.saturating_sub(bytes.taken);
-            #[cfg(target_os = "linux")]
-            let turn = self.account.get().map(Account::turn).transpose()?;
-            #[cfg(target_os = "linux")]
-            let free = match &turn {
-                Some(turn) => free.saturating_sub(turn.others()?),
-                None => free,
-            };
             if requested <= free {
-                #[cfg(target_os = "linux")]
-                if let Some(turn) = &turn {
-                    turn.set_own(bytes.taken + requested)?;
-                }
                 bytes.taken += requested;
                 return Ok(());
             }
-            #[cfg(target_os = "linux")]
-            drop(turn);
             if !may_wait || bytes.dropped == 0 || requested > free.saturating_add(bytes.dropped) {
                 return Err(BackendError::out_of_memory(requested, Some(free)));
             }
@@ -101,7 +63,6 @@ impl Capacity {
     pub(crate) fn untake(&self, bytes_taken: u64) {
         let mut bytes = self.bytes.lock();
         bytes.taken -= bytes_taken;
-        self.publish_taken(&bytes);
         drop(bytes);
         self.freed.notify_all();
     }
@@ -116,17 +77,7 @@ impl Capacity {
         let mut bytes = self.bytes.lock();
         bytes.taken -= dropped;
         bytes.dropped -= dropped;
-        self.publish_taken(&bytes);
         drop(bytes);
         self.freed.notify_all();
-    }
-
-    fn publish_taken(&self, bytes: &Bytes) {
-        let _ = bytes;
-        #[cfg(target_os = "linux")]
-        if let Some(account) = self.account.get() {
-            // A drop does not fail: others count what they read last, which is more.
-            let _ = account.turn().and_then(|turn| turn.set_own(bytes.taken));
-        }
     }
 }

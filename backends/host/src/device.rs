@@ -32,17 +32,12 @@ use vrampool_backend::{Capabilities, SharedHandles, VirtualMemory};
 /// ```
 #[derive(Debug, Clone)]
 pub struct HostDevice {
-    core: Arc<DeviceCore>,
+    pub(crate) core: Arc<DeviceCore>,
 }
 
 impl HostDevice {
     pub(crate) fn of(core: DeviceCore) -> Self {
         Self { core: Arc::new(core) }
-    }
-
-    #[cfg(target_os = "linux")]
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
-        &self.core
     }
 
     /// Its faults and the count of its calls.
@@ -61,32 +56,6 @@ impl HostDevice {
     /// on.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.core.capacity.set_total(bytes);
-    }
-
-    /// Counts its memory together with devices of other processes, and of this one, that name the same
-    /// `directory`: as on a GPU that processes share, their memory is not free here until they release it or
-    /// end. Give all the same capacity. The directory is made if need be;
-    /// what is left in it is a file or two of some bytes, whose names end in `.vrampool`. Other files in it
-    /// do not matter here.
-    ///
-    /// ```
-    /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement};
-    /// # let directory = std::env::temp_dir().join(format!("vrampool-doc-{}", std::process::id()));
-    /// let [one, two] = [(); 2].map(|()| HostDevice::builder().memory_limit(1 << 20).build());
-    /// one.share_memory_limit(&directory)?;
-    /// two.share_memory_limit(&directory)?;
-    /// let memory = one.allocate(&AllocationRequest::new(1 << 19, Placement::Device))?;
-    /// assert_eq!(two.memory_info()?.free_bytes, 1 << 19);
-    /// # drop((memory, one, two));
-    /// # let _ = std::fs::remove_dir_all(directory);
-    /// # Ok::<(), vrampool_host::BackendError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Errors of the system; [`BackendError::InvalidArgument`] the second time.
-    #[cfg(target_os = "linux")]
-    pub fn share_memory_limit(&self, directory: &std::path::Path) -> Result<(), BackendError> {
-        self.core.capacity.share(crate::account::Account::open(directory)?)
     }
 
     #[cfg(target_os = "linux")]
@@ -134,7 +103,7 @@ impl Backend for HostDevice {
 
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         self.core.faults.check(Call::MemoryInfo)?;
-        let (free_bytes, total_bytes) = self.core.capacity.info()?;
+        let (free_bytes, total_bytes) = self.core.capacity.info();
         let free_bytes = self.core.group_bytes().map_or(free_bytes, |left| left.min(free_bytes));
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }

@@ -1,7 +1,6 @@
 //! Conversion of the system's errors to errors of the contract.
 
 use rustix::io::Errno;
-use std::io;
 use vrampool_backend::{BackendError, Scarce};
 
 /// Converts an error of the system: a lack of memory (also of addresses and mappings), or another error.
@@ -15,10 +14,4 @@ pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64, sca
 /// Converts an error of the system.
 pub(crate) fn driver_error(call: &'static str, error: Errno) -> BackendError {
     BackendError::driver(call, error.raw_os_error().into(), error.to_string())
-}
-
-/// As [`driver_error`], of a call of the standard library's.
-pub(crate) fn failed(call: &'static str, error: &io::Error) -> BackendError {
-    let code = error.raw_os_error().map_or(-1, i64::from);
-    BackendError::driver(call, code, error.to_string())
 }

@@ -4,10 +4,23 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool_backend::{BackendError, fork};
 
-/// The kinds of call that the device counts and that can be made to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Call {
+macro_rules! calls {
+    ($($(#[$doc:meta])* $call:ident,)+) => {
+        /// The kinds of call that the device counts and that can be made to fail.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Call {
+            $($(#[$doc])* $call,)+
+        }
+
+        impl Call {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(Self::$call),+];
+        }
+    };
+}
+
+calls! {
     /// Allocating memory.
     Allocate,
     /// Freeing memory. Counted; cannot fail, because dropping cannot.
@@ -55,61 +68,6 @@ pub enum Call {
     Import,
 }
 
-impl Call {
-    /// All kinds.
-    pub const ALL: &'static [Self] = &[
-        Self::Allocate,
-        Self::Free,
-        Self::CreateStream,
-        Self::Record,
-        Self::Wait,
-        Self::Copy,
-        Self::Fill,
-        Self::Upload,
-        Self::Download,
-        Self::Launch,
-        Self::Synchronize,
-        Self::MemoryInfo,
-        Self::Mapped,
-        Self::Query,
-        Self::Reserve,
-        Self::CreatePhysical,
-        Self::ReleasePhysical,
-        Self::Map,
-        Self::SetAccess,
-        Self::Unmap,
-        Self::Export,
-        Self::Import,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Allocate => "allocate",
-            Self::Free => "free",
-            Self::CreateStream => "create_stream",
-            Self::Record => "record",
-            Self::Wait => "wait",
-            Self::Copy => "copy",
-            Self::Fill => "fill",
-            Self::Upload => "upload",
-            Self::Download => "download",
-            Self::Launch => "launch",
-            Self::Synchronize => "synchronize",
-            Self::MemoryInfo => "memory_info",
-            Self::Mapped => "mapped",
-            Self::Query => "query",
-            Self::Reserve => "reserve",
-            Self::CreatePhysical => "create_physical",
-            Self::ReleasePhysical => "release_physical",
-            Self::Map => "map",
-            Self::SetAccess => "set_access",
-            Self::Unmap => "unmap",
-            Self::Export => "export",
-            Self::Import => "import",
-        }
-    }
-}
-
 /// Faults of one device, injected while it runs, and the count of its calls.
 ///
 /// ```
@@ -132,7 +90,7 @@ pub struct Faults {
 #[derive(Debug, Default)]
 struct Plan {
     /// Calls that fail, by their number counted from the device's first.
-    failing: Vec<(Call, u64, Option<BackendError>)>,
+    failing: Vec<(Call, u64, BackendError)>,
     /// Kinds of which every call fails.
     always: Vec<(Call, BackendError)>,
     lost: bool,
@@ -141,12 +99,12 @@ struct Plan {
 impl Faults {
     /// Makes the `n`-th call of this kind from now on fail (1 = the next one), once, with a driver error.
     pub fn fail_nth(&self, call: Call, n: u64) {
-        self.arm(|plan| plan.failing.push((call, self.calls(call) + n, None)));
+        self.fail_nth_with(call, n, BackendError::driver(format!("{call:?}"), -1, "injected fault"));
     }
 
     /// As [`fail_nth`](Self::fail_nth) with an error of your choice.
     pub fn fail_nth_with(&self, call: Call, n: u64, error: BackendError) {
-        self.arm(|plan| plan.failing.push((call, self.calls(call) + n, Some(error))));
+        self.arm(|plan| plan.failing.push((call, self.calls(call) + n, error)));
     }
 
     /// Makes every call of this kind fail from now on, with `error`, until [`clear`](Self::clear). An
@@ -209,11 +167,7 @@ impl Faults {
             return Err(lost());
         }
         match plan.failing.iter().position(|&(kind, at, _)| kind == call && at == number) {
-            Some(index) => Err(plan
-                .failing
-                .swap_remove(index)
-                .2
-                .unwrap_or_else(|| BackendError::driver(call.name(), -1, "injected fault"))),
+            Some(index) => Err(plan.failing.swap_remove(index).2),
             None => match plan.always.iter().rev().find(|(kind, _)| *kind == call) {
                 Some((_, error)) => Err(error.clone()),
                 None => Ok(()),

@@ -31,8 +31,6 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-#[cfg(target_os = "linux")]
-mod account;
 mod builder;
 mod capacity;
 #[cfg(target_os = "linux")]

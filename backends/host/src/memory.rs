@@ -37,10 +37,10 @@ impl HostMemory {
         kind: MemoryKind,
         may_wait: bool,
     ) -> Result<Self, BackendError> {
-        let capacity = device.capacity();
+        let capacity = &device.capacity;
         capacity.take(bytes, may_wait)?;
         loop {
-            if let Some(block) = Block::new(bytes, device.slabs()) {
+            if let Some(block) = Block::new(bytes, &device.slabs) {
                 return Ok(Self::of(device, Bytes::Own(block), kind));
             }
             if !may_wait || !capacity.wait_for_dropped() {
@@ -133,9 +133,9 @@ impl Memory for HostMemory {
             return false;
         }
         let discard = |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| block.discard(bytes);
-        let is_discarded = device.claims().with([], [self.span(0, block.len())], discard) == Ok(true);
+        let is_discarded = device.claims.with([], [self.span(0, block.len())], discard) == Ok(true);
         if is_discarded {
-            device.capacity().untake(block.len());
+            device.capacity.untake(block.len());
         } else {
             is_released.store(false, Ordering::Release);
         }
@@ -150,13 +150,13 @@ impl Drop for HostMemory {
         }
         let core = &self.allocation.device;
         // Counting cannot fail, and a lost device frees all the same.
-        let _ = core.faults().check(Call::Free);
+        let _ = core.faults.check(Call::Free);
         match &self.allocation.bytes {
             // Nothing else can get it any more.
             Bytes::Own(_) if Arc::strong_count(&self.allocation) == 1 || self.allocation.is_released() => {}
             // Until queued work is done the bytes count as taken, and as dropped.
             Bytes::Own(block) => {
-                core.capacity().drop_later(block.len());
+                core.capacity.drop_later(block.len());
                 // Relaxed: the count of handles orders it before the drop of the last one.
                 self.allocation.is_dropped.store(true, Ordering::Relaxed);
             }
@@ -178,8 +178,8 @@ impl Drop for Allocation {
             && let Bytes::Own(block) = &self.bytes
         {
             match *self.is_dropped.get_mut() {
-                true => self.device.capacity().release(block.len()),
-                false => self.device.capacity().untake(block.len()),
+                true => self.device.capacity.release(block.len()),
+                false => self.device.capacity.untake(block.len()),
             }
         }
     }

@@ -59,7 +59,7 @@ impl Drop for Backing {
             while fallocate(self.file.descriptor(), hole, self.offset, self.len) == Err(Errno::INTR) {}
         }
         if self.origin != Origin::Imported {
-            self.device.capacity().release(self.len);
+            self.device.capacity.release(self.len);
         }
     }
 }
@@ -84,9 +84,9 @@ impl Drop for Handle {
         }
         let device = &self.backing.device;
         // Counting cannot fail, and a lost device frees all the same.
-        let _ = device.faults().check(Call::ReleasePhysical);
+        let _ = device.faults.check(Call::ReleasePhysical);
         if self.backing.origin != Origin::Imported {
-            device.capacity().drop_later(self.backing.len);
+            device.capacity.drop_later(self.backing.len);
         }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn create(
     file: impl FnOnce() -> Result<(Arc<File>, u64), BackendError>,
 ) -> Result<Physical, BackendError> {
     let may_wait = !on_a_stream();
-    device.capacity().take(bytes, may_wait)?;
+    device.capacity.take(bytes, may_wait)?;
     let made = commit_for(device, bytes, may_wait).and_then(|commitment| Ok((commitment, file()?)));
     match made {
         Ok((commitment, (file, offset))) => {
@@ -111,7 +111,7 @@ pub(crate) fn create(
             Ok(handle(Backing { file, offset, len: bytes, kind, origin, device, _commitment: commitment }))
         }
         Err(error) => {
-            device.capacity().untake(bytes);
+            device.capacity.untake(bytes);
             Err(error)
         }
     }
@@ -123,13 +123,13 @@ fn commit_for(
     bytes: u64,
     may_wait: bool,
 ) -> Result<Option<Commitment>, BackendError> {
-    if !device.slabs().ranges().are_committed() {
+    if !device.slabs.ranges().are_committed() {
         return Ok(None);
     }
     loop {
         match commit(bytes) {
             Ok(commitment) => return Ok(commitment),
-            Err(_) if may_wait && device.capacity().wait_for_dropped() => {}
+            Err(_) if may_wait && device.capacity.wait_for_dropped() => {}
             Err(Exhausted { available_bytes }) => {
                 return Err(BackendError::out_of_memory(bytes, Some(available_bytes)));
             }
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn memory_that_is_released_goes_back_to_the_system() {
         let device = HostDevice::builder().granularity(4096).build();
-        let core = device.core();
+        let core = &device.core;
         let create = || {
-            let file = || core.files().take(1 << 20);
+            let file = || core.files.take(1 << 20);
             create(core, 1 << 20, Placement::Device.into(), Origin::Private, file).expect("memory")
         };
         let [one, two] = [create(), create()];
@@ -181,12 +181,12 @@ mod tests {
         let device = HostDevice::builder().memory_limit(1 << 20).build();
         let error = BackendError::invalid("a test", "there is none");
         let file = || Err(error.clone());
-        let answer = create(device.core(), 1 << 20, Placement::Device.into(), Origin::Private, file);
+        let answer = create(&device.core, 1 << 20, Placement::Device.into(), Origin::Private, file);
         assert_eq!(answer.err(), Some(error.clone()));
-        assert_eq!(device.core().capacity().info(), Ok((1 << 20, 1 << 20)));
+        assert_eq!(device.core.capacity.info(), (1 << 20, 1 << 20));
         let much = HostDevice::builder().memory_limit(u64::MAX).build();
-        let answer = much.core().files().take(FILE_BYTES + 1);
+        let answer = much.core.files.take(FILE_BYTES + 1);
         assert!(answer.is_err_and(|error| error.is_out_of_memory()), "no file is as large");
-        assert!(much.core().files().take(FILE_BYTES).is_ok() && much.core().files().take(1).is_ok());
+        assert!(much.core.files.take(FILE_BYTES).is_ok() && much.core.files.take(1).is_ok());
     }
 }

@@ -27,31 +27,6 @@ pub(crate) struct DeviceCore {
 }
 
 impl DeviceCore {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    pub(crate) fn capacity(&self) -> &Capacity {
-        &self.capacity
-    }
-
-    pub(crate) fn claims(&self) -> &Claims {
-        &self.claims
-    }
-
-    pub(crate) fn slabs(&self) -> &Arc<Slabs> {
-        &self.slabs
-    }
-
-    pub(crate) fn faults(&self) -> &Faults {
-        &self.faults
-    }
-
-    #[cfg(target_os = "linux")]
-    pub(crate) fn files(&self) -> &Files {
-        &self.files
-    }
-
     /// Bytes that the control group of the process leaves; `None` where it does not limit this device.
     pub(crate) fn group_bytes(&self) -> Option<u64> {
         #[cfg(target_os = "linux")]

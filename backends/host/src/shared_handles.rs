@@ -32,20 +32,20 @@ impl SharedHandles for HostDevice {
         request: &AllocationRequest<'_>,
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError> {
-        self.core().faults().check(Call::CreatePhysical)?;
+        self.core.faults.check(Call::CreatePhysical)?;
         if shareable != ShareableKind::FileDescriptor {
             return Err(BackendError::unsupported("handles that are not file descriptors"));
         }
         let &AllocationRequest { bytes, kind, .. } = request;
         self.check_bytes(bytes)?;
-        request.check_alignment(self.core().granularity)?;
-        self.core().pause_before_allocation();
-        physical::create(self.core(), bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
+        request.check_alignment(self.core.granularity)?;
+        self.core.pause_before_allocation();
+        physical::create(&self.core, bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
     }
 
     /// Imported memory can be exported again.
     fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError> {
-        self.core().faults().check(Call::Export)?;
+        self.core.faults.check(Call::Export)?;
         let backing = self.check_physical(physical)?.backing();
         if backing.origin == Origin::Private {
             return Err(BackendError::invalid("physical", "it was not created shareable"));
@@ -55,7 +55,7 @@ impl SharedHandles for HostDevice {
     }
 
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
-        self.core().faults().check(Call::Import)?;
+        self.core.faults.check(Call::Import)?;
         self.check_bytes(bytes)?;
         let ShareableHandle::FileDescriptor(descriptor) = handle else {
             return Err(BackendError::unsupported("handles that are not file descriptors"));
@@ -67,7 +67,7 @@ impl SharedHandles for HostDevice {
             len: bytes,
             kind: MemoryKind::default(),
             origin: Origin::Imported,
-            device: Arc::clone(self.core()),
+            device: Arc::clone(&self.core),
             _commitment: None,
         }))
     }

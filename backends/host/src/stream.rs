@@ -59,7 +59,7 @@ impl Drop for Inner {
 
 impl Event for HostEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
-        self.device.faults().check(Call::Query)?;
+        self.device.faults.check(Call::Query)?;
         Ok(self.flag.outcome().is_some())
     }
 }
@@ -70,7 +70,7 @@ impl Stream for HostStream {
     }
 
     fn device(&self) -> DeviceId {
-        self.inner.device.id()
+        self.inner.device.id
     }
 
     fn is_retired(&self) -> bool {
@@ -167,7 +167,7 @@ impl HostStream {
         writes: [RegionMut<'_, HostMemory>; W],
         kernel: impl FnOnce([&[T]; R], [&mut [T]; W]) + Send + 'static,
     ) -> Result<(), BackendError> {
-        self.inner.device.faults().check(Call::Launch)?;
+        self.inner.device.faults.check(Call::Launch)?;
         let writes = writes.map(|region| region.as_region());
         self.check_regions(&reads, &writes)?;
         if size_of::<T>() == 0 || align_of::<T>() as u64 > ALIGNMENT {
@@ -219,7 +219,7 @@ impl HostStream {
         self.inner.failure.check()?;
         self.send(Work::Run(Box::new(move |device| {
             let spans = (reads.each_ref().map(HeldRange::span), writes.each_ref().map(HeldRange::span));
-            device.claims().with(spans.0, spans.1, work)
+            device.claims.with(spans.0, spans.1, work)
         })))
     }
 
@@ -270,7 +270,7 @@ impl HostStream {
     pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
         self.check_elsewhere()?;
         let outcome = self.signal(Work::Synchronize)?.wait();
-        if self.inner.device.faults().is_lost() { Err(lost()) } else { outcome }
+        if self.inner.device.faults.is_lost() { Err(lost()) } else { outcome }
     }
 
     fn send(&self, work: Work) -> Result<(), BackendError> {

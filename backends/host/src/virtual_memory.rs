@@ -20,29 +20,29 @@ impl VirtualMemory for HostDevice {
     type Memory = HostMemory;
 
     fn granularity(&self, _: MemoryKind) -> Result<u64, BackendError> {
-        Ok(self.core().granularity)
+        Ok(self.core.granularity)
     }
 
     fn reserve(&self, bytes: u64) -> Result<HostMemory, BackendError> {
-        self.core().faults().check(Call::Reserve)?;
+        self.core.faults.check(Call::Reserve)?;
         self.check_bytes(bytes)?;
-        Ok(HostMemory::reserved(self.core(), Reservation::new(bytes)?))
+        Ok(HostMemory::reserved(&self.core, Reservation::new(bytes)?))
     }
 
     fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
         let &AllocationRequest { bytes, kind, .. } = request;
-        self.core().faults().check(Call::CreatePhysical)?;
+        self.core.faults.check(Call::CreatePhysical)?;
         self.check_bytes(bytes)?;
-        request.check_alignment(self.core().granularity)?;
-        self.core().pause_before_allocation();
-        physical::create(self.core(), bytes, kind, Origin::Private, || self.core().files().take(bytes))
+        request.check_alignment(self.core.granularity)?;
+        self.core.pause_before_allocation();
+        physical::create(&self.core, bytes, kind, Origin::Private, || self.core.files.take(bytes))
     }
 
     fn map(&self, reservation: &HostMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
-        self.core().faults().check(Call::Map)?;
+        self.core.faults.check(Call::Map)?;
         let reservation = self.check_range(reservation, offset, physical.len())?;
         let backing = self.check_physical(physical)?.backing();
-        reservation.turn(self.core().claims(), offset, physical.len())?.map(physical, backing)
+        reservation.turn(&self.core.claims, offset, physical.len())?.map(physical, backing)
     }
 
     /// Devices of the host are one another's equals, but each has accounts and faults of its own: none but
@@ -54,25 +54,25 @@ impl VirtualMemory for HostDevice {
         bytes: u64,
         devices: &[DeviceId],
     ) -> Result<(), BackendError> {
-        self.core().faults().check(Call::SetAccess)?;
+        self.core.faults.check(Call::SetAccess)?;
         let reservation = self.check_range(reservation, offset, bytes)?;
         if let Some(other) = devices.iter().find(|&&device| device != self.id()) {
             let reason = format!("{other} has no access to memory of {}", self.id());
             return Err(BackendError::invalid("devices", reason));
         }
-        reservation.turn(self.core().claims(), offset, bytes)?.allow()
+        reservation.turn(&self.core.claims, offset, bytes)?.allow()
     }
 
     fn unmap(&self, reservation: &HostMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.core().faults().check(Call::Unmap)?;
+        self.core.faults.check(Call::Unmap)?;
         let reservation = self.check_range(reservation, offset, bytes)?;
-        reservation.turn(self.core().claims(), offset, bytes)?.unmap()
+        reservation.turn(&self.core.claims, offset, bytes)?.unmap()
     }
 }
 
 impl HostDevice {
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), BackendError> {
-        let granularity = self.core().granularity;
+        let granularity = self.core.granularity;
         if bytes > 0 && bytes.is_multiple_of(granularity) {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl HostDevice {
 
     pub(crate) fn check_physical<'a>(&self, physical: &'a Physical) -> Result<&'a Handle, BackendError> {
         let handle: &Handle = physical.driver()?;
-        if std::sync::Arc::ptr_eq(&handle.backing().device, self.core()) {
+        if std::sync::Arc::ptr_eq(&handle.backing().device, &self.core) {
             return Ok(handle);
         }
         Err(BackendError::invalid("physical", "it is memory of another device"))
@@ -94,13 +94,13 @@ impl HostDevice {
         offset: u64,
         bytes: u64,
     ) -> Result<&'a Reservation, BackendError> {
-        if !memory.is_of(self.core()) {
+        if !memory.is_of(&self.core) {
             return Err(BackendError::invalid("reservation", "it is another device's"));
         }
         let reservation = memory.reservation();
         let reservation = reservation
             .ok_or_else(|| BackendError::invalid("reservation", "it is memory of another kind"))?;
-        let granularity = self.core().granularity;
+        let granularity = self.core.granularity;
         if !offset.is_multiple_of(granularity) {
             let reason = format!("{offset} is not a multiple of the granularity of {granularity}");
             return Err(BackendError::invalid("offset", reason));

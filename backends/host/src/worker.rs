@@ -127,7 +127,7 @@ impl Worker {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             // A lost device does no work, and neither does a stream that failed, but points in them are still
             // reached.
-            if self.device.faults().is_lost() || self.failure.check().is_err() {
+            if self.device.faults.is_lost() || self.failure.check().is_err() {
                 return Ok(());
             }
             self.device.pause_before_work();

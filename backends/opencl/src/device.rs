@@ -17,7 +17,7 @@ use vrampool_backend::{
 /// the context is let go with the last handle, stream and memory.
 #[derive(Debug, Clone)]
 pub struct OpenClDevice {
-    core: ForkArc<DeviceCore>,
+    pub(crate) core: ForkArc<DeviceCore>,
     order: QueueOrder,
 }
 
@@ -93,9 +93,8 @@ impl OpenClDevice {
     pub(crate) fn of_foreign(context: Context, ordinal: usize) -> Result<Self, BackendError> {
         let device = context.device().handle();
         let (searched, options) = (context.clone(), Options { ordinal, ..Options::default() });
-        let is_it = |core: &DeviceCore| {
-            core.context().is_same(&searched) && core.context().device().handle() == device
-        };
+        let is_it =
+            |core: &DeviceCore| core.context.is_same(&searched) && core.context.device().handle() == device;
         DeviceCore::find_or(is_it, || Ok((context, options))).map(Self::from)
     }
 
@@ -110,20 +109,20 @@ impl OpenClDevice {
     /// The device's entry of the list.
     #[must_use]
     pub fn listed(&self) -> &OpenClListing {
-        self.core.listed()
+        &self.core.listed
     }
 
     /// Its context, for programs, kernels and libraries. It is good for as long as a handle to the device, or
     /// a count of the caller's own (`clRetainContext`), is there.
     #[must_use]
     pub fn context(&self) -> cl::cl_context {
-        self.core.context().handle().raw()
+        self.core.context.handle().raw()
     }
 
     /// Its number in the driver.
     #[must_use]
     pub fn device(&self) -> cl::cl_device_id {
-        self.core.context().device().handle().raw()
+        self.core.context.device().handle().raw()
     }
 
     /// A parameter of `clGetDeviceInfo` that is one number, such as `CL_DEVICE_MAX_WORK_GROUP_SIZE`.
@@ -132,7 +131,7 @@ impl OpenClDevice {
     /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else errors of the driver.
     pub fn info(&self, parameter: cl::cl_device_info) -> Result<u64, BackendError> {
         fork::check()?;
-        self.core.context().device().info_number(parameter)
+        self.core.context.device().info_number(parameter)
     }
 
     /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still
@@ -142,8 +141,8 @@ impl OpenClDevice {
         if fork::is_forked() {
             return 0;
         }
-        self.core.deferred().sweep();
-        self.core.deferred().bytes()
+        self.core.deferred.sweep();
+        self.core.deferred.bytes()
     }
 
     /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is
@@ -157,21 +156,17 @@ impl OpenClDevice {
 
     fn create_stream_of(&self, order: QueueOrder) -> Result<OpenClStream, BackendError> {
         fork::check()?;
-        Ok(OpenClStream::of(&self.core, self.core.context().create_queue(order)?))
-    }
-
-    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
-        &self.core
+        Ok(OpenClStream::of(&self.core, self.core.context.create_queue(order)?))
     }
 
     fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         fork::check()?;
-        arguments::check_stream(stream, self.core.id())
+        arguments::check_stream(stream, self.core.id)
     }
 
     fn check_mapped(&self, memory: &OpenClMemory) -> Result<(), BackendError> {
         fork::check()?;
-        match self.core.context().is_same(memory.allocation().context()) {
+        match self.core.context.is_same(memory.allocation.context()) {
             true => Ok(()),
             false => Err(BackendError::invalid("memory", "it is another device's")),
         }
@@ -203,19 +198,19 @@ impl Backend for OpenClDevice {
     type Event = OpenClEvent;
 
     fn id(&self) -> DeviceId {
-        self.core.id()
+        self.core.id
     }
 
     fn properties(&self) -> &Properties {
-        self.core.properties()
+        &self.core.properties
     }
 
     /// By what was taken through this device's handles, and by what the driver says where it has AMD's
     /// extension: the standard has no such question.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         fork::check()?;
-        self.core.deferred().sweep();
-        let total_bytes = self.core.ledger().limit().unwrap_or(self.core.properties().total_bytes);
+        self.core.deferred.sweep();
+        let total_bytes = self.core.ledger.limit().unwrap_or(self.core.properties.total_bytes);
         let free_bytes = self.core.free_bytes();
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
@@ -226,8 +221,8 @@ impl Backend for OpenClDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        request.check_alignment(self.core.properties().alignment)?;
-        let most = self.core.properties().max_allocation;
+        request.check_alignment(self.core.properties.alignment)?;
+        let most = self.core.properties.max_allocation;
         if bytes > most {
             return Err(BackendError::invalid(
                 "bytes",
@@ -235,7 +230,7 @@ impl Backend for OpenClDevice {
             ));
         }
         let origin = origin_of(kind, &self.core)?;
-        self.core.deferred().sweep();
+        self.core.deferred.sweep();
         let allocation = self.core.allocate(bytes, origin);
         Ok(OpenClMemory::new(&self.core, allocation?, kind))
     }
@@ -244,7 +239,7 @@ impl Backend for OpenClDevice {
     /// own.
     fn reclaim(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.core.deferred().sweep();
+        self.core.deferred.sweep();
         Ok(())
     }
 
@@ -254,20 +249,20 @@ impl Backend for OpenClDevice {
 
     fn synchronize(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.core.context().synchronize(stream.raw())
+        self.core.context.synchronize(stream.raw())
     }
 
     fn record(&self, stream: &OpenClStream) -> Result<OpenClEvent, BackendError> {
         self.check_stream(stream)?;
-        Ok(OpenClEvent::new(self.core.context().record(stream.raw())?))
+        Ok(OpenClEvent::new(self.core.context.record(stream.raw())?))
     }
 
     fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        if !self.core.context().is_same(event.raw().context()) {
+        if !self.core.context.is_same(event.raw.context()) {
             return Err(BackendError::invalid("event", "it belongs to another context"));
         }
-        self.core.context().wait(stream.raw(), &[event.raw()])
+        self.core.context.wait(stream.raw(), &[&event.raw])
     }
 
     fn copy(
@@ -285,7 +280,7 @@ impl Backend for OpenClDevice {
         if source.memory().is_mapped() && destination.memory().is_mapped() {
             destination.memory().give_to_kernels(stream)?;
         }
-        self.core.context().copy(stream.raw(), span(&source)?, span(&destination)?)
+        self.core.context.copy(stream.raw(), span(&source)?, span(&destination)?)
     }
 
     fn fill(
@@ -299,7 +294,7 @@ impl Backend for OpenClDevice {
         stream.check_regions(None, Some(&destination))?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
-        self.core.context().fill(stream.raw(), span(&destination)?, value)
+        self.core.context.fill(stream.raw(), span(&destination)?, value)
     }
 
     fn upload(
@@ -315,7 +310,7 @@ impl Backend for OpenClDevice {
         destination.memory().check_host(cl::CL_MEM_HOST_READ_ONLY)?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
-        self.core.context().upload(stream.raw(), source, span(&destination)?)
+        self.core.context.upload(stream.raw(), source, span(&destination)?)
     }
 
     fn download(
@@ -330,7 +325,7 @@ impl Backend for OpenClDevice {
         source.memory().check_host(cl::CL_MEM_HOST_WRITE_ONLY)?;
         source.memory().give_to_kernels(stream)?;
         source.memory().use_on(stream);
-        self.core.context().download(stream.raw(), span(&source)?, destination)
+        self.core.context.download(stream.raw(), span(&source)?, destination)
     }
 
     fn write_mapped(&self, memory: &OpenClMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

@@ -6,16 +6,12 @@ use vrampool_backend::{BackendError, Event, fork};
 /// A point in an [`OpenClStream`](crate::OpenClStream).
 #[derive(Debug)]
 pub struct OpenClEvent {
-    raw: RawEvent,
+    pub(crate) raw: RawEvent,
 }
 
 impl OpenClEvent {
     pub(crate) fn new(raw: RawEvent) -> Self {
         Self { raw }
-    }
-
-    pub(crate) fn raw(&self) -> &RawEvent {
-        &self.raw
     }
 }
 

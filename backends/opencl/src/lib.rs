@@ -47,22 +47,3 @@ pub use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
     MemoryKind, Placement, Priority, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
-
-#[cfg(test)]
-mod thread_safety {
-    fn crosses_threads<T: Send + Sync>() {}
-
-    #[test]
-    fn public_types_can_be_shared_between_threads() {
-        crosses_threads::<crate::OpenClDevice>();
-        crosses_threads::<crate::OpenClStream>();
-        crosses_threads::<crate::OpenClEvent>();
-        crosses_threads::<crate::OpenClMemory>();
-        crosses_threads::<crate::OpenClSubBuffer<'_>>();
-        crosses_threads::<crate::Program>();
-        crosses_threads::<crate::Kernel>();
-        crosses_threads::<crate::TestKernels>();
-        crosses_threads::<crate::OpenClView<'_, f32>>();
-        crosses_threads::<crate::OpenClViewMut<'_, f32>>();
-    }
-}

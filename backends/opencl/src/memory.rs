@@ -29,7 +29,7 @@ use vrampool_backend::{
 /// them.
 #[derive(Debug)]
 pub struct OpenClMemory {
-    allocation: Arc<Allocation>,
+    pub(crate) allocation: Arc<Allocation>,
     kind: MemoryKind,
     /// On which streams its address was used, where the driver knows nothing else of it.
     users: Mutex<Users>,
@@ -85,11 +85,7 @@ impl OpenClMemory {
     #[must_use]
     pub fn is_fine_grained(&self) -> bool {
         self.kind.placement == Placement::Managed
-            && matches!(self.device.shared_memory(), SharedMemory::Fine { .. })
-    }
-
-    pub(crate) fn allocation(&self) -> &Allocation {
-        &self.allocation
+            && matches!(self.device.shared_memory, SharedMemory::Fine { .. })
     }
 
     /// Notes that work on `stream` is about to use it.
@@ -146,7 +142,7 @@ impl OpenClStream {
         written: Option<&Region<'_, OpenClMemory>>,
     ) -> Result<(), BackendError> {
         arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
-            self.core().context().is_same(memory.allocation().context())
+            self.core().context.is_same(memory.allocation.context())
         })
     }
 }
@@ -162,7 +158,7 @@ impl Drop for OpenClMemory {
         };
         let allocation = Arc::clone(&self.allocation);
         match work {
-            Ok(work) => self.device.deferred().push(work, allocation),
+            Ok(work) => self.device.deferred.push(work, allocation),
             // Whether work still uses it cannot be known, so it is not freed, unless the device does no work
             // any more.
             Err(error) if error.is_device_lost() => {}
@@ -188,8 +184,8 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
         return refuse("it has flags that exclude each other");
     }
     let flags = if asked & KERNEL == 0 { asked | cl::CL_MEM_READ_WRITE } else { asked };
-    let discrete = device.properties().kind == DeviceKind::Discrete;
-    match (kind.placement, device.shared_memory()) {
+    let discrete = device.properties.kind == DeviceKind::Discrete;
+    match (kind.placement, device.shared_memory) {
         (Placement::Device, _) => Ok(Origin::Buffer { flags, now: discrete }),
         (Placement::HostVisible, _) if asked & cl::CL_MEM_HOST_NO_ACCESS != 0 => {
             refuse("host-visible memory needs access by the host")
@@ -219,7 +215,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
 
 /// The bytes that a region names.
 pub(crate) fn span<'a>(region: &'a Region<'_, OpenClMemory>) -> Result<Span<'a>, BackendError> {
-    Span::new(region.memory().allocation(), region.offset(), region.len())
+    Span::new(&region.memory().allocation, region.offset(), region.len())
 }
 
 impl Memory for OpenClMemory {

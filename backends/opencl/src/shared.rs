@@ -14,16 +14,16 @@ use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Propert
 /// The common state of a device's handles, streams and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
-    id: DeviceId,
-    properties: Properties,
-    listed: OpenClListing,
-    shared_memory: SharedMemory,
-    ledger: Ledger,
-    streams: Arc<StreamTable>,
-    deferred: Deferred,
+    pub(crate) id: DeviceId,
+    pub(crate) properties: Properties,
+    pub(crate) listed: OpenClListing,
+    pub(crate) shared_memory: SharedMemory,
+    pub(crate) ledger: Ledger,
+    pub(crate) streams: Arc<StreamTable>,
+    pub(crate) deferred: Deferred,
     /// Whether each caller that opens the device by its number gets this one.
     is_common: bool,
-    context: Context,
+    pub(crate) context: Context,
 }
 
 /// The memory whose addresses host and device can share.
@@ -37,30 +37,6 @@ pub(crate) enum SharedMemory {
 }
 
 impl DeviceCore {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    pub(crate) fn properties(&self) -> &Properties {
-        &self.properties
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
-    }
-
-    pub(crate) fn streams(&self) -> &Arc<StreamTable> {
-        &self.streams
-    }
-
-    pub(crate) fn deferred(&self) -> &Deferred {
-        &self.deferred
-    }
-
-    pub(crate) fn shared_memory(&self) -> SharedMemory {
-        self.shared_memory
-    }
-
     /// The one that is open and that `is_it`, or a new one in the context that `make` makes.
     pub(crate) fn find_or(
         is_it: impl Fn(&Self) -> bool,
@@ -109,14 +85,6 @@ impl DeviceCore {
             is_common: options.is_common,
             context,
         })
-    }
-
-    pub(crate) fn listed(&self) -> &OpenClListing {
-        &self.listed
-    }
-
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
     }
 
     /// Whether it is the one that all callers share that open `device`. One that is lost gives way.

@@ -26,7 +26,7 @@ struct Inner {
 impl OpenClStream {
     /// The handle to `queue`, a queue of `device`.
     pub(crate) fn of(device: &ForkArc<DeviceCore>, queue: Queue) -> Self {
-        let core = StreamCore::of(device.streams(), device.context(), queue);
+        let core = StreamCore::of(&device.streams, &device.context, queue);
         Self { inner: Arc::new(Inner { core, device: device.clone() }) }
     }
 
@@ -67,6 +67,6 @@ impl Stream for OpenClStream {
     }
 
     fn device(&self) -> DeviceId {
-        self.inner.device.id()
+        self.inner.device.id
     }
 }

@@ -86,7 +86,7 @@ impl<'a, T> OpenClView<'a, T> {
     /// it keeps it.
     #[must_use]
     pub fn cl_mem(&self) -> cl_mem {
-        self.region.memory().allocation().buffer().raw()
+        self.region.memory().allocation.buffer().raw()
     }
 
     /// Where in the buffer it begins, bytes.
@@ -120,7 +120,7 @@ impl<'a, T> OpenClView<'a, T> {
     /// [`BackendError::InvalidArgument`] when the region is empty, or does not begin at a multiple of
     /// [`Properties::alignment`](vrampool_backend::Properties::alignment); else errors of the driver.
     pub fn sub_buffer(&self) -> Result<OpenClSubBuffer<'a>, BackendError> {
-        let alignment = self.stream.core().properties().alignment;
+        let alignment = self.stream.core().properties.alignment;
         if self.region.is_empty() || !self.region.offset().is_multiple_of(alignment) {
             return Err(BackendError::invalid(
                 "region",

@@ -20,7 +20,7 @@ use wgpu::BufferUsages;
 /// handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct WgpuDevice {
-    core: Arc<DeviceCore>,
+    pub(crate) core: Arc<DeviceCore>,
 }
 
 impl WgpuDevice {
@@ -142,10 +142,6 @@ impl WgpuDevice {
         self.core.download_later(from, destination).await
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
-        &self.core
-    }
-
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
         fork::check()?;
         arguments::check_stream(stream, self.core.id)
@@ -165,7 +161,7 @@ impl WgpuDevice {
 
     fn check_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: usize) -> Result<(), BackendError> {
         self.core.gpu.check_known()?;
-        if !Arc::ptr_eq(memory.device(), &self.core) {
+        if !Arc::ptr_eq(&memory.device, &self.core) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement != Placement::HostVisible {
@@ -295,7 +291,7 @@ impl Backend for WgpuDevice {
     /// There is nothing to do: what is enqueued later is done later.
     fn wait(&self, stream: &WgpuStream, event: &WgpuEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        if !Arc::ptr_eq(event.device(), &self.core) {
+        if !Arc::ptr_eq(&event.device, &self.core) {
             return Err(BackendError::invalid("event", "it is another device's"));
         }
         self.core.gpu.check_known()

@@ -16,16 +16,12 @@ use vrampool_backend::{BackendError, Event, fork};
 #[derive(Debug)]
 pub struct WgpuEvent {
     batch: Arc<Batch>,
-    device: Arc<DeviceCore>,
+    pub(crate) device: Arc<DeviceCore>,
 }
 
 impl WgpuEvent {
     pub(crate) fn new(batch: Arc<Batch>, device: &Arc<DeviceCore>) -> Self {
         Self { batch, device: Arc::clone(device) }
-    }
-
-    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
-        &self.device
     }
 }
 
@@ -41,9 +37,9 @@ impl Drop for WgpuEvent {
 impl Event for WgpuEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
         fork::check()?;
-        let gpu = self.device.gpu();
+        let gpu = &self.device.gpu;
         if self.batch.outcome().is_none() {
-            self.device.recorder().submit_through(gpu, &self.batch)?;
+            self.device.recorder.submit_through(gpu, &self.batch)?;
         }
         match self.batch.outcome() {
             Some(Ok(number)) => gpu.is_done(number),

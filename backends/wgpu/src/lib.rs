@@ -79,21 +79,3 @@ pub use vrampool_backend::{
     MemoryKind, Placement, Priority, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
 pub use wgpu;
-
-#[cfg(test)]
-mod thread_safety {
-    fn crosses_threads<T: Send + Sync>() {}
-
-    #[test]
-    fn public_types_can_be_shared_between_threads() {
-        crosses_threads::<crate::WgpuDevice>();
-        crosses_threads::<crate::WgpuStream>();
-        crosses_threads::<crate::WgpuEvent>();
-        crosses_threads::<crate::WgpuMemory>();
-        crosses_threads::<crate::Program>();
-        crosses_threads::<crate::Kernel>();
-        crosses_threads::<crate::TestKernels>();
-        crosses_threads::<crate::WgpuView<'_>>();
-        crosses_threads::<crate::WgpuViewMut<'_>>();
-    }
-}

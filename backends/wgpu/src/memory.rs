@@ -28,7 +28,7 @@ pub struct WgpuMemory {
     grant: Option<Grant>,
     /// Held while the host reads or writes the bytes, so that two threads never do at once.
     host: Mutex<()>,
-    device: Arc<DeviceCore>,
+    pub(crate) device: Arc<DeviceCore>,
 }
 
 impl WgpuMemory {
@@ -78,10 +78,6 @@ impl WgpuMemory {
     #[must_use]
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
-    }
-
-    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
-        &self.device
     }
 
     /// The host's turn to read or write the bytes.

@@ -33,7 +33,7 @@ impl<'a> Operand<'a> {
     ) -> Result<Self, BackendError> {
         stream.check_regions(Some(region), None)?;
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
-        let (buffer, limits) = (region.memory().buffer(), stream.core().limits());
+        let (buffer, limits) = (region.memory().buffer(), &stream.device.limits);
         if !buffer.usage().contains(BufferUsages::STORAGE) {
             return refused(format!("its memory was allocated for {:?}, without STORAGE", buffer.usage()));
         }

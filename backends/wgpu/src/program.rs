@@ -81,13 +81,13 @@ impl Program {
     /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses the source; else what wgpu reports.
     pub fn build(device: &WgpuDevice, source: &str) -> Result<Self, BackendError> {
         fork::check()?;
-        let gpu = device.core().gpu();
+        let gpu = &device.core.gpu;
         let source = wgpu::ShaderSource::Wgsl(source.into());
         let descriptor = wgpu::ShaderModuleDescriptor { label: Some("vrampool"), source };
         let module =
             gpu.ask("Device::create_shader_module", || gpu.device().create_shader_module(descriptor));
         let module = module.map_err(|error| blame("source", error))?;
-        Ok(Self { module, device: Arc::clone(device.core()) })
+        Ok(Self { module, device: Arc::clone(&device.core) })
     }
 
     /// The entry point of this name, which takes so many regions.
@@ -107,7 +107,7 @@ impl Program {
         let storage = wgpu::BufferBindingType::Storage { read_only: false };
         let bindings = (1..=regions).map(|binding| entry(binding, storage, false, NonZero::new(4)));
         let entries: Vec<_> = std::iter::once(parameters).chain(bindings).collect();
-        let gpu = self.device.gpu();
+        let gpu = &self.device.gpu;
         let made = gpu.ask("Device::create_compute_pipeline", || {
             let device = gpu.device();
             let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
@@ -152,7 +152,7 @@ impl Kernel {
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
         fork::check()?;
-        if !Arc::ptr_eq(stream.core(), &self.device) {
+        if !Arc::ptr_eq(&stream.device, &self.device) {
             return Err(BackendError::invalid("stream", "it belongs to another device than the kernel"));
         }
         let written: Vec<_> = written.iter().map(RegionMut::as_region).collect();
@@ -173,7 +173,7 @@ impl Kernel {
             let reason = format!("{} words with those of the regions; {PARAMETERS} bytes fit", words.len());
             return Err(BackendError::invalid("parameters", reason));
         }
-        let most = self.device.limits().max_compute_workgroups_per_dimension;
+        let most = self.device.limits.max_compute_workgroups_per_dimension;
         if groups.0 > most || groups.1 > most {
             let reason = format!("{} x {}; the device runs at most {most} a side", groups.0, groups.1);
             return Err(BackendError::invalid("groups", reason));
@@ -188,8 +188,8 @@ impl Kernel {
         parameters: &[u32],
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
-        let gpu = self.device.gpu();
-        self.device.recorder().record(gpu, |commands| {
+        let gpu = &self.device.gpu;
+        self.device.recorder.record(gpu, |commands| {
             let uniforms = commands.uniforms()?;
             let binding = |buffer, offset, size| {
                 wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size })

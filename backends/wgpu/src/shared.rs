@@ -18,46 +18,22 @@ pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
     pub(crate) listed: WgpuListing,
-    limits: wgpu::Limits,
+    pub(crate) limits: wgpu::Limits,
     /// Of a device [with a limit](crate::WgpuDevice::with_memory_limit).
     pub(crate) ledger: Option<Ledger>,
     /// Dropped, and not yet known to be wgpu's no more.
     dropped: Dropped,
-    sizes: Sizes,
-    readbacks: Readbacks,
+    /// Of staging buffers.
+    pub(crate) sizes: Sizes,
+    pub(crate) readbacks: Readbacks,
     /// Where large fills are copied from, on the device.
-    pattern: OnceLock<wgpu::Buffer>,
+    pub(crate) pattern: OnceLock<wgpu::Buffer>,
     pub(crate) partial_word: OnceLock<PartialWord>,
     pub(crate) recorder: Recorder,
     pub(crate) gpu: Arc<Gpu>,
 }
 
 impl DeviceCore {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-
-    pub(crate) fn recorder(&self) -> &Recorder {
-        &self.recorder
-    }
-
-    pub(crate) fn readbacks(&self) -> &Readbacks {
-        &self.readbacks
-    }
-
-    pub(crate) fn pattern_cell(&self) -> &OnceLock<wgpu::Buffer> {
-        &self.pattern
-    }
-
-    /// Of staging buffers.
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
     /// Releases dropped memory once the device's work on it is complete. Never waits for the device.
     pub(crate) fn defer_release(&self, buffer: &wgpu::Buffer, grant: Option<Grant>) {
         if cfg!(target_arch = "wasm32") {
@@ -115,10 +91,6 @@ impl DeviceCore {
         let ledger = self.ledger.as_ref()?;
         self.dropped.bytes(&self.gpu);
         Some(ledger.free())
-    }
-
-    pub(crate) fn limits(&self) -> &wgpu::Limits {
-        &self.limits
     }
 
     /// Whether it was opened by this number of the list.

@@ -14,7 +14,7 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, argumen
 #[derive(Debug, Clone)]
 pub struct WgpuStream {
     id: StreamId,
-    device: Arc<DeviceCore>,
+    pub(crate) device: Arc<DeviceCore>,
 }
 
 impl WgpuStream {
@@ -28,7 +28,7 @@ impl WgpuStream {
     /// Errors that wgpu reports for that work.
     pub fn flush(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.device.recorder().flush(self.device.gpu())
+        self.device.recorder.flush(&self.device.gpu)
     }
 
     /// Submits the program's own command buffers, behind everything that was enqueued and before everything
@@ -46,7 +46,7 @@ impl WgpuStream {
             std::mem::forget(commands);
             return Err(BackendError::Forked);
         }
-        self.device.recorder().submit_others(self.device.gpu(), commands)
+        self.device.recorder.submit_others(&self.device.gpu, commands)
     }
 
     /// Has `record` record commands, and submits them as [`submit`](Self::submit) does. Answers what `record`
@@ -55,7 +55,7 @@ impl WgpuStream {
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn encode<T>(&self, record: impl FnOnce(&mut wgpu::CommandEncoder) -> T) -> Result<T, BackendError> {
-        let gpu = self.device.gpu();
+        let gpu = &self.device.gpu;
         let (commands, answer) = gpu
             .ask("CommandEncoder", || {
                 let mut encoder =
@@ -68,10 +68,6 @@ impl WgpuStream {
         Ok(answer)
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
-        &self.device
-    }
-
     /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
     pub(crate) fn check_regions(
         &self,
@@ -79,7 +75,7 @@ impl WgpuStream {
         written: Option<&Region<'_, WgpuMemory>>,
     ) -> Result<(), BackendError> {
         arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
-            Arc::ptr_eq(memory.device(), &self.device)
+            Arc::ptr_eq(&memory.device, &self.device)
         })
     }
 }
@@ -99,6 +95,6 @@ impl Stream for WgpuStream {
     }
 
     fn device(&self) -> DeviceId {
-        self.device.id()
+        self.device.id
     }
 }

@@ -37,9 +37,9 @@ impl TestKernels {
             write_pattern: program.kernel("write_pattern", 1)?,
             count_mismatches: program.kernel("count_mismatches", 2)?,
             occupy: program.kernel("occupy", 1)?,
-            device: Arc::clone(device.core()),
+            device: Arc::clone(&device.core),
         };
-        device.core().gpu().check()?;
+        device.core.gpu.check()?;
         Ok(kernels)
     }
 
@@ -106,7 +106,7 @@ impl TestKernels {
     }
 
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
-        if Arc::ptr_eq(stream.core(), &self.device) {
+        if Arc::ptr_eq(&stream.device, &self.device) {
             return Ok(());
         }
         Err(BackendError::invalid("stream", "it belongs to another device than the kernels"))
@@ -120,7 +120,7 @@ impl TestKernels {
         seed: u64,
         run: impl Fn(Region<'_, WgpuMemory>, u64, u32) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
-        let limits = self.device.limits();
+        let limits = &self.device.limits;
         // Less what a binding begins before its region.
         let most = limits.max_storage_buffer_binding_size.min(MOST_BOUND);
         let most = most.saturating_sub(u64::from(limits.min_storage_buffer_offset_alignment)) / 4 * 4;

@@ -12,7 +12,7 @@ impl DeviceCore {
     /// Copies `from` to `to` on the device.
     pub(crate) fn copy(&self, from: Span<'_>, to: Span<'_>) -> Result<(), BackendError> {
         let (size, tail) = (from.size.min(to.size), self.tail_of(to)?);
-        self.recorder().record(self.gpu(), |commands| {
+        self.recorder.record(&self.gpu, |commands| {
             copy(commands, (from.buffer, from.offset), to, 0..size);
             tail.map_or(Ok(()), |tail| {
                 tail.write(commands, (from.buffer, from.offset + size), to.word(), to.tail)
@@ -22,10 +22,10 @@ impl DeviceCore {
 
     /// Copies `source` to `to`, which is as long, or longer by what rounding added.
     pub(crate) fn upload(&self, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
-        let (most, tail) = (self.sizes().piece, self.tail_of(to)?);
+        let (most, tail) = (self.sizes.piece, self.tail_of(to)?);
         for (piece, start) in source.chunks(most as usize).zip((0..).step_by(most as usize)) {
-            self.recorder().make_room(self.gpu(), most)?;
-            self.recorder().record(self.gpu(), |commands| {
+            self.recorder.make_room(&self.gpu, most)?;
+            self.recorder.record(&self.gpu, |commands| {
                 let (staged, offset) = commands.stage(piece)?;
                 let size = (to.size - start).min(most);
                 copy(commands, (&staged, offset), to, start..start + size);
@@ -45,10 +45,10 @@ impl DeviceCore {
         if cfg!(target_arch = "wasm32") {
             return Err(would_block("a download"));
         }
-        let most = self.sizes().piece;
+        let most = self.sizes.piece;
         for (piece, start) in destination.chunks_mut(most as usize).zip((0..).step_by(most as usize)) {
             let buffer = self.copy_back(from, start, most)?;
-            self.readbacks().read(self.gpu(), buffer, piece)?;
+            self.readbacks.read(&self.gpu, buffer, piece)?;
         }
         Ok(())
     }
@@ -59,10 +59,10 @@ impl DeviceCore {
         from: Span<'_>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
-        let most = self.sizes().piece;
+        let most = self.sizes.piece;
         for (piece, start) in destination.chunks_mut(most as usize).zip((0..).step_by(most as usize)) {
             let buffer = self.copy_back(from, start, most)?;
-            self.readbacks().read_later(self.gpu(), buffer, piece).await?;
+            self.readbacks.read_later(&self.gpu, buffer, piece).await?;
         }
         Ok(())
     }
@@ -70,28 +70,28 @@ impl DeviceCore {
     /// Submits a copy of the piece that begins at `start`, `most` bytes or what is left, to a buffer for reading.
     fn copy_back(&self, from: Span<'_>, start: u64, most: u64) -> Result<wgpu::Buffer, BackendError> {
         let size = (from.size - start).min(most);
-        let buffer = self.readbacks().take(self.gpu(), size)?;
-        self.recorder().record(self.gpu(), |commands| {
+        let buffer = self.readbacks.take(&self.gpu, size)?;
+        self.recorder.record(&self.gpu, |commands| {
             let encoder = commands.encoder();
             encoder.copy_buffer_to_buffer(from.buffer, from.offset + start, &buffer, 0, Some(size));
             Ok(())
         })?;
-        self.recorder().flush(self.gpu())?;
+        self.recorder.flush(&self.gpu)?;
         Ok(buffer)
     }
 
     fn pattern(&self) -> Result<&wgpu::Buffer, BackendError> {
-        if let Some(pattern) = self.pattern_cell().get() {
+        if let Some(pattern) = self.pattern.get() {
             return Ok(pattern);
         }
-        let pattern = self.gpu().ask("Device::create_buffer", || {
+        let pattern = self.gpu.ask("Device::create_buffer", || {
             let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
             let label = Some("vrampool: pattern");
             let descriptor =
-                wgpu::BufferDescriptor { label, size: self.sizes().small, usage, mapped_at_creation: false };
-            self.gpu().device().create_buffer(&descriptor)
+                wgpu::BufferDescriptor { label, size: self.sizes.small, usage, mapped_at_creation: false };
+            self.gpu.device().create_buffer(&descriptor)
         })?;
-        Ok(self.pattern_cell().get_or_init(|| pattern))
+        Ok(self.pattern.get_or_init(|| pattern))
     }
 
     /// Sets every byte to `value`.
@@ -99,7 +99,7 @@ impl DeviceCore {
         let tail = self.tail_of(to)?;
         self.fill_words(to, value)?;
         let Some(tail) = tail else { return Ok(()) };
-        self.recorder().record(self.gpu(), |commands| {
+        self.recorder.record(&self.gpu, |commands| {
             let (staged, offset) = commands.stage(&[value; 4])?;
             tail.write(commands, (&staged, offset), to.word(), to.tail)
         })
@@ -111,16 +111,16 @@ impl DeviceCore {
             return Ok(());
         }
         if value == 0 {
-            return self.recorder().record(self.gpu(), |commands| {
+            return self.recorder.record(&self.gpu, |commands| {
                 commands.encoder().clear_buffer(to.buffer, to.offset, Some(to.size));
                 Ok(())
             });
         }
-        let most = self.sizes().small;
+        let most = self.sizes.small;
         let pattern = vec![value; to.size.min(most) as usize];
-        self.recorder().make_room(self.gpu(), most)?;
+        self.recorder.make_room(&self.gpu, most)?;
         let source = self.pattern()?;
-        self.recorder().record(self.gpu(), |commands| {
+        self.recorder.record(&self.gpu, |commands| {
             let (staged, offset) = commands.stage(&pattern)?;
             if to.size <= most {
                 copy(commands, (&staged, offset), to, 0..to.size);
@@ -143,14 +143,13 @@ impl DeviceCore {
         if to.tail == 0 {
             return Ok(None);
         }
-        if self.limits().max_compute_workgroups_per_dimension == 0 || self.listed.api == "noop" {
+        if self.limits.max_compute_workgroups_per_dimension == 0 || self.listed.api == "noop" {
             return Err(BackendError::unsupported("writing a part of a word without kernels"));
         }
         if let Some(kernel) = self.partial_word.get() {
             return Ok(Some(kernel));
         }
-        let made =
-            self.gpu().ask("Device::create_compute_pipeline", || PartialWord::new(self.gpu().device()))?;
+        let made = self.gpu.ask("Device::create_compute_pipeline", || PartialWord::new(self.gpu.device()))?;
         Ok(Some(self.partial_word.get_or_init(|| made)))
     }
 }

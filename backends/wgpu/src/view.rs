@@ -78,7 +78,7 @@ impl<'a> WgpuView<'a> {
     /// its offset is not aligned for them, or it is larger than the device can bind.
     pub fn binding(&self) -> Result<wgpu::BufferBinding<'_>, BackendError> {
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
-        let limits = self.region.memory().device().limits();
+        let limits = &self.region.memory().device.limits;
         let usages = self.buffer().usage();
         let (alignment, largest) = if usages.contains(BufferUsages::STORAGE) {
             (limits.min_storage_buffer_offset_alignment, limits.max_storage_buffer_binding_size)

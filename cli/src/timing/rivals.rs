@@ -73,7 +73,7 @@ mod cuda {
 
         #[inline]
         fn allocate(&mut self, bytes: u64) -> Result<CudaMemory, BackendError> {
-            Ok(self.pool.allocate_on(bytes, &self.stream)?)
+            self.pool.allocate_on(bytes, &self.stream)
         }
 
         #[inline]

@@ -28,7 +28,7 @@ impl CudaDevice {
     /// what [`CudaStream::cudarc`] returned is used no more. The driver crashes on the handle of a stream
     /// that is destroyed.
     pub unsafe fn wrap_raw_stream(&self, handle: sys::CUstream) -> Result<CudaStream, BackendError> {
-        let context = self.core().context();
+        let context = &self.core.context;
         let library = context.library();
         let _current = context.enter()?;
         if handle as usize > PER_THREAD_HANDLE {
@@ -52,7 +52,7 @@ impl CudaDevice {
         // has. That it exists as long as the result is the caller's promise. Work on it is ordered by events
         // like any other's.
         let stream = unsafe { self.context().wrap_borrowed_stream(handle) };
-        CudaStream::of(self.core(), stream)
+        CudaStream::of(&self.core, stream)
     }
 }
 
@@ -66,9 +66,9 @@ impl DriverPool {
     /// `handle` is a pool on `device`, and exists until the last handle to it here, and the last memory of
     /// it, are dropped.
     pub unsafe fn external(device: &CudaDevice, handle: sys::CUmemoryPool) -> Result<Self, BackendError> {
-        device_number(device.core())?;
+        device_number(&device.core)?;
         // SAFETY: the caller's promise; memory keeps the pool's handle here, and so what it was promised for.
-        let raw = unsafe { RawPool::external(device.core().context(), handle) };
+        let raw = unsafe { RawPool::external(&device.core.context, handle) };
         Self::of(device, raw)
     }
 }
@@ -81,7 +81,7 @@ impl CudaMemory {
     /// With the slice as it was: [`BackendError::InvalidArgument`] for one of another context or of no bytes;
     /// else what the driver reports.
     pub fn from_slice<T>(device: &CudaDevice, slice: CudaSlice<T>) -> Result<Self, Rejected<CudaSlice<T>>> {
-        let context = device.core().context();
+        let context = &device.core.context;
         let bytes = slice.num_bytes() as u64;
         let ready = if !context.is_same(slice.context()) {
             Err(BackendError::invalid("slice", "it belongs to another context"))
@@ -114,7 +114,7 @@ impl CudaMemory {
     ) -> Result<CudaSlice<T>, Rejected<Self>> {
         let size = size_of::<T>();
         let whole = |bytes: u64| usize::try_from(bytes).ok().filter(|bytes| bytes.is_multiple_of(size));
-        let context = stream.core().context();
+        let context = &stream.core().context;
         let bytes = match whole(self.len()).filter(|_| size > 0 && align_of::<T>() <= 256) {
             Some(bytes) => bytes,
             None => {
@@ -125,9 +125,9 @@ impl CudaMemory {
         };
         let ready = if self.kind().placement != Placement::Device {
             Err(BackendError::invalid("memory", "only the device's own memory can be a slice"))
-        } else if self.allocation().mappings().is_some() {
+        } else if self.allocation.mappings().is_some() {
             Err(BackendError::invalid("memory", "it is a reservation, which a slice cannot free"))
-        } else if !context.is_same(self.allocation().context().cudarc()) {
+        } else if !context.is_same(self.allocation.context().cudarc()) {
             Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
         } else {
             // `cudarc` panics where it cannot make its two events, so they are made once before.

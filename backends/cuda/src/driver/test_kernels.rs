@@ -47,7 +47,7 @@ impl TestKernels {
     /// # Errors
     /// Errors of the driver.
     pub fn load(device: &CudaDevice) -> Result<Self, BackendError> {
-        let context = device.core().context();
+        let context = &device.core.context;
         let _current = context.enter()?;
         let failed = |call, error| from_cudarc(context.library(), call, error);
         let module = context.cudarc().load_module(PTX.into());

@@ -1,7 +1,6 @@
 //! Behaviour of a GPU beyond conformance. Without a GPU every test is skipped with a message.
 
 mod devices;
-mod hooks;
 mod kernels;
 mod memory;
 mod peers;

@@ -3,12 +3,9 @@
 
 use crate::kernels::Kernels;
 use crate::{BYTES, copy, fill, first_device, memory, read};
-use std::cell::RefCell;
 use std::time::Duration;
 use vrampool_cuda::cudarc::driver::{result, sys};
-use vrampool_cuda::{
-    Backend, BackendError, CudaDevice, CudaStream, Event, Region, RegionMut, Stream, StreamScope,
-};
+use vrampool_cuda::{Backend, BackendError, CudaDevice, CudaStream, Event, Region, RegionMut, Stream};
 use vrampool_cuda_simulator_control::Simulator;
 
 const BUSY: Duration = Duration::from_micros(300);
@@ -220,29 +217,4 @@ fn a_stream_that_is_destroyed_is_retired_before() {
     drop(wrapped);
     // SAFETY: it was created above, and no handle to it is left.
     unsafe { result::stream::destroy(next) }.expect("it was there");
-}
-
-thread_local! {
-    static KEPT: RefCell<Option<StreamScope>> = const { RefCell::new(None) };
-}
-
-#[test]
-fn a_scope_that_outlives_its_threads_variables_ends_without_them() {
-    let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    for forgotten in [false, true] {
-        let (device, stream) = (device.clone(), stream.clone());
-        let thread = std::thread::spawn(move || {
-            // Before the first stream is entered: so it is destroyed after what the library has of the thread.
-            KEPT.set(None);
-            let scope = stream.enter();
-            assert_eq!(device.current_stream().expect("a stream").id(), stream.id());
-            match forgotten {
-                true => std::mem::forget(scope),
-                false => KEPT.set(Some(scope)),
-            }
-        });
-        thread.join().expect("no panic");
-    }
-    assert_ne!(device.current_stream().expect("a stream").id(), stream.id(), "it was another thread's");
 }

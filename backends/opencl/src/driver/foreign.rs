@@ -55,7 +55,7 @@ impl OpenClDevice {
     /// # Safety
     /// `queue` is the handle of a command queue that exists.
     pub unsafe fn wrap_queue(&self, queue: cl::cl_command_queue) -> Result<OpenClStream, BackendError> {
-        let context = self.core().context();
+        let context = &self.core.context;
         let library = context.library();
         let _turn = context.turn();
         let ask = |what| {
@@ -80,6 +80,6 @@ impl OpenClDevice {
         check("clRetainCommandQueue", unsafe { (library.core.clRetainCommandQueue)(queue) })?;
         let calls = Arc::clone(context.calls());
         let queue = Queue { library, handle: Handle::of(queue), order, turn: Mutex::new(()), calls };
-        Ok(OpenClStream::of(self.core(), queue))
+        Ok(OpenClStream::of(&self.core, queue))
     }
 }

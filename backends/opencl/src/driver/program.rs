@@ -49,7 +49,7 @@ impl Program {
     /// Errors of the driver, with the compiler's log where it refuses the source.
     pub fn build(device: &OpenClDevice, source: &str, options: &CStr) -> Result<Self, BackendError> {
         fork::check()?;
-        let context = device.core().context();
+        let context = &device.core.context;
         let core = &context.library().core;
         let (text, size, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
         let turn = context.turn();
@@ -163,7 +163,7 @@ impl<'a> Arguments<'a> {
     /// Two arguments: the buffer of a view, a pointer to global memory, and the view's offset in it, bytes, a
     /// `ulong`.
     pub fn view<T>(mut self, view: &'a OpenClView<'_, T>) -> Self {
-        self.list.push(Argument::Buffer(view.region().memory().allocation().buffer()));
+        self.list.push(Argument::Buffer(view.region().memory().allocation.buffer()));
         self.long(view.offset())
     }
 
@@ -221,7 +221,7 @@ impl Kernel {
         arguments: &Arguments<'_>,
     ) -> Result<(), BackendError> {
         fork::check()?;
-        if !self.context.is_same(stream.core().context()) {
+        if !self.context.is_same(&stream.core().context) {
             return Err(BackendError::invalid("stream", "it belongs to another device than the kernel"));
         }
         let across = grid.groups.checked_mul(grid.group[0]);

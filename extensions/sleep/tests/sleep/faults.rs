@@ -131,7 +131,7 @@ fn a_second_fault_on_the_way_back_loses_nothing() {
             setup.device.faults().fail_nth(Call::Unmap, 2);
             setup.device.faults().fail_nth(way_back, 1);
             let error = setup.sleep.sleep(offload).expect_err("two faults");
-            assert!(error.to_string().contains("unmap"), "the first one: {error}");
+            assert!(error.to_string().contains("Unmap"), "the first one: {error}");
             assert_eq!(setup.arena.attachment(), Attachment::Detached);
             assert!(setup.arena.reserved_bytes() > 0, "its memory is kept");
             assert!(setup.sleep.sleep(Offload::Discard).expect("nothing").no_op, "and stay so");
