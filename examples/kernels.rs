@@ -87,7 +87,7 @@ fn by_opencl<'a>(
     let view = |region: Read<'a>| stream.view::<f32>(region.project(AnyMemory::as_opencl)?);
     let (x, y, line) = (view(x)?, view(y)?, view(line)?);
     let to = stream.view_mut::<f32>(errors.project(AnyMemory::as_opencl)?)?;
-    let arguments = Arguments::new().view(&x).view(&y).view(&line).view(to.as_view()).long(count.into());
+    let arguments = Arguments::new().view(&x).view(&y).view(&line).view(&to).long(count.into());
     // `count` work-groups, of 1 × 1 items each.
     let grid = Grid::new(count as usize, [1, 1]);
     // SAFETY: the arguments are the kernel's. It reads and writes `count` floats of each view, and two of `line`.

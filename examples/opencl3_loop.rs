@@ -7,7 +7,7 @@ use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_all_devices};
 use opencl3::kernel::{ExecuteKernel, Kernel};
 use opencl3::program::Program;
 use std::error::Error;
-use vrampool::opencl::{OpenClDevice, OpenClView, list};
+use vrampool::opencl::{OpenClDevice, OpenClViewMut, list};
 use vrampool::{Backend, Pool};
 
 const FLOATS: u64 = 1 << 16;
@@ -36,8 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for step in 0..10_u8 {
         let mut numbers = pool.allocate_elements::<f32>(FLOATS, &stream)?; // from the second step on a hit
         {
-            let to = stream.view_mut(numbers.on_mut(&stream)?)?;
-            let to: &OpenClView<'_, f32> = to.as_view();
+            let to: OpenClViewMut<'_, f32> = stream.view_mut(numbers.on_mut(&stream)?)?;
             let value = f32::from(step);
             let mut launch = ExecuteKernel::new(&kernel);
             // SAFETY: the kernel's first argument is a buffer.

@@ -8,8 +8,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut vertices = pool.allocate_kind(4096, kind, &stream)?;
     vertices.fill(7, &stream)?;
     {
-        let view = stream.view_mut(vertices.on_mut(&stream)?)?;
-        let view = view.as_view(); // in use on the stream while it exists
+        let view = stream.view_mut(vertices.on_mut(&stream)?)?; // in use on the stream while it exists
         stream.encode(|encoder| encoder.clear_buffer(view.buffer(), view.offset(), Some(view.len())))?;
     }
     assert_eq!(vertices.read_vec::<u8>(&stream)?, [0; 4096]);

@@ -1,26 +1,10 @@
 //! The available devices, and the error that lists them.
 
 use std::fmt;
-use vrampool_backend::{BackendError, DeviceKind};
+use vrampool_backend::{BackendError, DeviceKind, DeviceListing};
 
 /// The family whose CPU does not pass for a GPU.
 pub(super) const HOST: &str = "host";
-
-/// A device that can be opened. Listing it opens nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeviceListing {
-    /// The name for [`open`](super::open).
-    pub name: String,
-    /// The backend's name.
-    pub backend: &'static str,
-    /// The device's own name, for people.
-    pub device: String,
-    /// Discrete, integrated or a processor.
-    pub kind: DeviceKind,
-    /// Memory in all, bytes; `None` if the driver does not report it.
-    pub total_bytes: Option<u64>,
-}
 
 /// A backend without a device here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,13 +86,9 @@ mod tests {
     use super::*;
 
     fn listed(backend: &'static str, number: usize, kind: DeviceKind) -> DeviceListing {
-        DeviceListing {
-            name: format!("{backend}:{number}"),
-            backend,
-            device: "Test".into(),
-            kind,
-            total_bytes: None,
-        }
+        let mut listed = DeviceListing::new(backend, number, "Test");
+        listed.kind = kind;
+        listed
     }
 
     fn preferred(there: &[DeviceListing]) -> Vec<String> {

@@ -1,14 +1,12 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
-use super::available::{Absent, DeviceListing, Devices, HOST};
+use super::available::{Absent, Devices, HOST};
 use super::variants::AnyDevice;
 #[cfg(feature = "host")]
 use std::sync::LazyLock;
 #[cfg(feature = "host")]
-use vrampool_backend::Backend;
-use vrampool_backend::BackendError;
-#[cfg(any(feature = "cuda", feature = "host"))]
-use vrampool_backend::DeviceKind;
+use vrampool_backend::{Backend, DeviceKind};
+use vrampool_backend::{BackendError, DeviceListing};
 
 /// A backend's devices.
 #[derive(Debug)]
@@ -30,19 +28,10 @@ pub(super) struct Compiled {
 
 /// The functions of a backend that lists its devices by number, if its feature is enabled.
 macro_rules! compiled {
-    ($name:literal, $backend:ident::$Device:ident, |$device:ident| $kind:expr, $total_bytes:expr) => {{
+    ($name:literal, $backend:ident::$Device:ident) => {{
         #[cfg(feature = $name)]
         let compiled = Some(Compiled {
-            list: || {
-                let devices = $backend::list()?.into_iter().map(|$device| DeviceListing {
-                    name: format!("{}:{}", $name, $device.ordinal),
-                    backend: $name,
-                    kind: $kind,
-                    total_bytes: $total_bytes,
-                    device: $device.name,
-                });
-                Ok(devices.collect())
-            },
+            list: $backend::list,
             open: |name| Ok($backend::$Device::open_by_name(name)?.into()),
         });
         #[cfg(not(feature = $name))]
@@ -55,15 +44,10 @@ macro_rules! compiled {
 pub(super) static FAMILIES: [DeviceFamily; 4] = [
     DeviceFamily {
         forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
-        ..compiled!(
-            "cuda",
-            vrampool_cuda::CudaDevice,
-            |device| if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
-            Some(device.total_bytes)
-        )
+        ..compiled!("cuda", vrampool_cuda::CudaDevice)
     },
-    compiled!("opencl", vrampool_opencl::OpenClDevice, |device| device.kind, Some(device.total_bytes)),
-    compiled!("wgpu", vrampool_wgpu::WgpuDevice, |device| device.kind, None),
+    compiled!("opencl", vrampool_opencl::OpenClDevice),
+    compiled!("wgpu", vrampool_wgpu::WgpuDevice),
     DeviceFamily {
         name: HOST,
         forms: &[HOST],
@@ -124,13 +108,10 @@ static HOST_DEVICE: LazyLock<vrampool_host::HostDevice> = LazyLock::new(vrampool
 const HOST_MEMORY: Compiled = Compiled {
     list: || {
         let properties = HOST_DEVICE.properties();
-        Ok(vec![DeviceListing {
-            name: HOST.into(),
-            backend: HOST,
-            device: properties.name.clone(),
-            kind: DeviceKind::Cpu,
-            total_bytes: Some(properties.total_bytes),
-        }])
+        let mut listed = DeviceListing::new(HOST, 0, properties.name.clone());
+        (listed.name, listed.kind) = (HOST.into(), DeviceKind::Cpu);
+        listed.total_bytes = Some(properties.total_bytes);
+        Ok(vec![listed])
     },
     open: |_| Ok(HOST_DEVICE.clone().into()),
 };

@@ -40,7 +40,8 @@ mod name;
 mod variants;
 mod virtual_memory;
 
-pub use available::{Absent, DeviceListing, Devices, NotOpened};
+pub use available::{Absent, Devices, NotOpened};
 pub use family::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, AnyTestKernels};
+pub use vrampool_backend::DeviceListing;

@@ -3,7 +3,7 @@
 
 use super::variants::{AnyDevice, AnyMemory, on_each};
 use vrampool_backend::AllocationRequest;
-use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, Rejected, VirtualMemory};
+use vrampool_backend::{Backend, BackendError, MemoryKind, Physical, VirtualMemory};
 
 fn absent() -> BackendError {
     BackendError::unsupported("virtual memory")
@@ -39,22 +39,12 @@ impl VirtualMemory for AnyDevice {
         on_virtual!(self, memory => memory.map(reservation.try_into()?, offset, physical))
     }
 
-    fn set_access(
-        &self,
-        reservation: &AnyMemory,
-        offset: u64,
-        bytes: u64,
-        devices: &[DeviceId],
-    ) -> Result<(), BackendError> {
-        on_virtual!(self, memory => memory.set_access(reservation.try_into()?, offset, bytes, devices))
+    fn set_access(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        on_virtual!(self, memory => memory.set_access(reservation.try_into()?, offset, bytes))
     }
 
     fn unmap(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         on_virtual!(self, memory => memory.unmap(reservation.try_into()?, offset, bytes))
-    }
-
-    fn unmap_unused(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        on_virtual!(self, memory => memory.unmap_unused(reservation.try_into()?, offset, bytes))
     }
 
     fn create_and_map(
@@ -64,21 +54,6 @@ impl VirtualMemory for AnyDevice {
         request: &AllocationRequest<'_>,
     ) -> Result<Physical, BackendError> {
         on_virtual!(self, memory => memory.create_and_map(reservation.try_into()?, offset, request))
-    }
-
-    fn unmap_and_release(
-        &self,
-        reservation: &AnyMemory,
-        offset: u64,
-        physical: Physical,
-    ) -> Result<(), Rejected<Physical>> {
-        on_each!(self, device => {
-            let own = device.virtual_memory().ok_or_else(absent);
-            match own.and_then(|memory| Ok((memory, reservation.try_into()?))) {
-                Ok((memory, reservation)) => memory.unmap_and_release(reservation, offset, physical),
-                Err(error) => Err(Rejected::new(error, physical)),
-            }
-        })
     }
 
     fn has_others(&self) -> bool {

@@ -45,7 +45,7 @@ mod virtual_memory;
 pub use foreign::check_foreign;
 use host_visible::host_visible_memory_is_mapped;
 use lengths::{any_length_goes_to_the_end, bytes_behind_any_length_stay};
-use requests::{alignments_are_kept_or_refused, kinds, labels_and_priorities_are_hints};
+use requests::{kinds, labels_are_hints};
 pub use support::Failure;
 use support::{BYTES, Check, Outcome, kind, pattern, read, refused, require};
 use virtual_memory::{
@@ -60,12 +60,11 @@ use virtual_memory::{
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [Named<B>; 24] = [
+    let checks: [Named<B>; 23] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
-        ("labels_and_priorities_are_hints", labels_and_priorities_are_hints),
-        ("alignments_are_kept_or_refused", alignments_are_kept_or_refused),
+        ("labels_are_hints", labels_are_hints),
         ("data_survives_a_round_trip", data_survives_a_round_trip),
         ("fill_stays_in_its_range", fill_stays_in_its_range),
         ("copy_between_memories", copy_between_memories),

@@ -21,6 +21,7 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod access;
 mod amount;
 pub mod arguments;
 pub mod conformance;
@@ -36,12 +37,12 @@ mod hook;
 mod hooks;
 mod host_memory;
 mod ledger;
+mod listing;
 pub mod logging;
 mod memory;
 mod open_devices;
 mod properties;
 mod region;
-mod rejected;
 mod request;
 mod scarce;
 mod shared_handles;
@@ -55,11 +56,11 @@ pub use device::Backend;
 pub use error::BackendError;
 pub use hold::HeldMemory;
 pub use hook::{Holder, Hook, HookCalls, HookEvent, Outcome};
+pub use listing::DeviceListing;
 pub use memory::{Memory, MemoryKind, Placement, Usage};
 pub use properties::{Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use region::{Region, RegionMut};
-pub use rejected::Rejected;
-pub use request::{AllocationRequest, Priority};
+pub use request::AllocationRequest;
 pub use scarce::Scarce;
 pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};
 pub use stream::{CaptureId, Event, Stream, StreamId};

@@ -38,11 +38,16 @@ impl fmt::Display for DeviceId {
         if key <= u128::from(u64::MAX) {
             return write!(f, "{backend}:{key}");
         }
-        let group = |from: u32, digits: u32| (key >> from) & ((1 << (4 * digits)) - 1);
-        let (one, two, three, four, five) =
-            (group(96, 8), group(80, 4), group(64, 4), group(48, 4), group(0, 12));
-        write!(f, "{backend}:GPU-{one:08x}-{two:04x}-{three:04x}-{four:04x}-{five:012x}")
+        write!(f, "{backend}:{}", uuid_text(key))
     }
+}
+
+/// The UUID of a GPU as `nvidia-smi` writes it.
+pub(crate) fn uuid_text(uuid: u128) -> String {
+    let group = |from: u32, digits: u32| (uuid >> from) & ((1 << (4 * digits)) - 1);
+    let (one, two, three, four, five) =
+        (group(96, 8), group(80, 4), group(64, 4), group(48, 4), group(0, 12));
+    format!("GPU-{one:08x}-{two:04x}-{three:04x}-{four:04x}-{five:012x}")
 }
 
 /// How a device's memory relates to the host's.

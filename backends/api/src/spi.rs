@@ -6,6 +6,7 @@
 //! * [`Ledger`], [`Grant`]: limits on bytes, and the bytes that are charged to them;
 //! * [`allocate_with_dropped`]: an allocation that waits for memory that was dropped;
 //! * [`OpenDevices`]: one core for all handles of a device;
+//! * [`find_device`]: a device by its name;
 //! * [`Hold`]: keeps memory in place while regions of it exist;
 //! * [`Hooks`], [`Occasion`], [`Announced`], [`Ticket`]: the callers' side of [`Hook`](crate::Hook);
 //! * [`host_memory`], [`group_memory_left`]: the memory that the system leaves to the process;
@@ -21,5 +22,6 @@ pub use crate::hook::Ticket;
 pub use crate::hooks::{Announced, Hooks, Occasion};
 pub use crate::host_memory::{group_memory_left, host_memory};
 pub use crate::ledger::{Grant, Ledger};
+pub use crate::listing::find_device;
 pub use crate::open_devices::OpenDevices;
 pub use crate::wait_out::wait_out;

@@ -1,6 +1,6 @@
 //! Virtual memory: reserving address space, creating physical memory, mapping and unmapping.
 
-use crate::{AllocationRequest, BackendError, DeviceId, MemoryKind, Rejected};
+use crate::{AllocationRequest, BackendError, MemoryKind};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -59,36 +59,21 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// device's; else errors of the driver.
     fn map(&self, reservation: &Self::Memory, offset: u64, physical: &Physical) -> Result<(), BackendError>;
 
-    /// Lets `devices` read and write a mapped range, which may span several mappings; when empty, this device
-    /// and every other one that can access its memory.
+    /// Lets this device, and every other one that can access its memory, read and write a mapped range, which may
+    /// span several mappings.
     ///
     /// # Errors
     /// As [`map`](Self::map); [`BackendError::InvalidArgument`] when the range cuts a mapping or part of it
     /// is not mapped.
-    fn set_access(
-        &self,
-        reservation: &Self::Memory,
-        offset: u64,
-        bytes: u64,
-        devices: &[DeviceId],
-    ) -> Result<(), BackendError>;
+    fn set_access(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError>;
 
-    /// Takes whole mappings out of a range; the addresses stay reserved. The caller knows that no work of
-    /// this device uses them; the backend waits for that of other devices which it gave access.
+    /// Takes whole mappings out of a range; the addresses stay reserved. The caller knows that no work of any
+    /// device uses them: of others, because [`synchronize_others`](Self::synchronize_others) returned after their last
+    /// use or [`has_others`](Self::has_others) returned `false` since.
     ///
     /// # Errors
     /// As [`set_access`](Self::set_access).
     fn unmap(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError>;
-
-    /// As [`unmap`](Self::unmap), without the wait for other devices. The caller knows that no work of any
-    /// device uses the mappings, because [`synchronize_others`](Self::synchronize_others) returned after their last use
-    /// or [`has_others`](Self::has_others) returned `false` since. By default it is `unmap`.
-    ///
-    /// # Errors
-    /// As [`unmap`](Self::unmap).
-    fn unmap_unused(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.unmap(reservation, offset, bytes)
-    }
 
     /// Whether other devices that can access this one's memory may have pending work. Waits for nothing.
     /// `false` by default, for backends whose devices do not access each other's memory.
@@ -116,7 +101,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     ///     let bytes = device.granularity(kind)?;
     ///     let reservation = device.reserve(bytes)?;
     ///     let physical = device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?;
-    ///     device.unmap_and_release(&reservation, 0, physical)?;
+    ///     device.unmap(&reservation, 0, physical.len())?;
+    ///     drop(physical);
     ///     // Mapped, it stays without a handle.
     ///     device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?;
     ///     Ok(reservation)
@@ -134,7 +120,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     ) -> Result<Physical, BackendError> {
         let physical = self.create_physical(request)?;
         self.map(reservation, offset, &physical)?;
-        match self.set_access(reservation, offset, request.bytes, &[]) {
+        match self.set_access(reservation, offset, request.bytes) {
             Ok(()) => Ok(physical),
             Err(error) => {
                 // Nothing has touched the range. What went wrong first says more than what goes wrong now.
@@ -142,20 +128,6 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
                 Err(error)
             }
         }
-    }
-
-    /// Unmaps what [`create_and_map`](Self::create_and_map) mapped at `offset`, and lets it go: the device
-    /// has it back unless a clone of it, or another mapping, is left. The caller knows that no work uses it.
-    ///
-    /// # Errors
-    /// As [`unmap`](Self::unmap), with the memory, still mapped.
-    fn unmap_and_release(
-        &self,
-        reservation: &Self::Memory,
-        offset: u64,
-        physical: Physical,
-    ) -> Result<(), Rejected<Physical>> {
-        self.unmap(reservation, offset, physical.len()).map_err(|error| Rejected::new(error, physical))
     }
 }
 
@@ -194,99 +166,5 @@ impl Physical {
 impl fmt::Debug for Physical {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Physical").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-    /// Mappings as pairs of offset and size, and pieces that are alive; the call of this name fails.
-    #[derive(Debug, Default)]
-    struct Fake {
-        fails: Mutex<&'static str>,
-        mapped: Mutex<Vec<(u64, u64)>>,
-        alive: Arc<AtomicUsize>,
-    }
-
-    struct Piece(Arc<AtomicUsize>);
-
-    impl Drop for Piece {
-        fn drop(&mut self) {
-            self.0.fetch_sub(1, Relaxed);
-        }
-    }
-
-    impl Fake {
-        fn call(&self, name: &'static str) -> Result<(), BackendError> {
-            match *self.fails.lock().unwrap() == name {
-                true => Err(BackendError::driver(name, 1, "an injected fault")),
-                false => Ok(()),
-            }
-        }
-
-        fn held(&self) -> (usize, usize) {
-            (self.mapped.lock().unwrap().len(), self.alive.load(Relaxed))
-        }
-    }
-
-    impl VirtualMemory for Fake {
-        type Memory = ();
-
-        fn granularity(&self, _: MemoryKind) -> Result<u64, BackendError> {
-            Ok(1)
-        }
-
-        fn reserve(&self, _: u64) -> Result<(), BackendError> {
-            Ok(())
-        }
-
-        fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
-            let bytes = request.bytes;
-            self.call("create")?;
-            self.alive.fetch_add(1, Relaxed);
-            Ok(Physical::new(bytes, Piece(Arc::clone(&self.alive))))
-        }
-
-        fn map(&self, (): &(), offset: u64, physical: &Physical) -> Result<(), BackendError> {
-            self.call("map")?;
-            self.mapped.lock().unwrap().push((offset, physical.len()));
-            Ok(())
-        }
-
-        fn set_access(&self, (): &(), _: u64, _: u64, devices: &[DeviceId]) -> Result<(), BackendError> {
-            assert!(devices.is_empty());
-            self.call("set access")
-        }
-
-        fn unmap(&self, (): &(), offset: u64, bytes: u64) -> Result<(), BackendError> {
-            self.call("unmap")?;
-            self.mapped.lock().unwrap().retain(|&there| there != (offset, bytes));
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_piece_is_created_and_mapped_or_nothing_is_left_of_it() {
-        let device = Fake::default();
-        let kind = MemoryKind::default();
-        for name in ["create", "map", "set access"] {
-            *device.fails.lock().unwrap() = name;
-            let error = device.create_and_map(&(), 4, &AllocationRequest::new(2, kind)).expect_err(name);
-            assert!(matches!(&error, BackendError::Driver { call, .. } if call == name), "{error}");
-            assert_eq!(device.held(), (0, 0), "{name}");
-        }
-        *device.fails.lock().unwrap() = "unmap";
-        let physical = device.create_and_map(&(), 4, &AllocationRequest::new(2, kind)).expect("a piece");
-        assert_eq!((physical.len(), device.held()), (2, (1, 1)));
-        let Rejected { error, value: physical } =
-            device.unmap_and_release(&(), 4, physical).expect_err("an injected fault");
-        assert!(matches!(&error, BackendError::Driver { call, .. } if call == "unmap"), "{error}");
-        assert_eq!(device.held(), (1, 1));
-        *device.fails.lock().unwrap() = "";
-        device.unmap_and_release(&(), 4, physical).expect("it is mapped");
-        assert_eq!(device.held(), (0, 0));
     }
 }

@@ -1,9 +1,9 @@
 //! An NVIDIA GPU.
 
-use crate::driver::{Context, Library, RawDevice, RawEvent};
+use crate::driver::{BACKEND, Context, Library, RawDevice, RawEvent};
 use crate::error::from_cudarc;
 use crate::event::CudaEvent;
-use crate::listing::{self, Uuid};
+use crate::listing;
 use crate::memory::{CudaMemory, origin_of, span};
 use crate::shared::DeviceCore;
 use crate::stream::CudaStream;
@@ -11,10 +11,10 @@ use crate::stream_ordered;
 use cudarc::driver::CudaContext;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::spi::OpenDevices;
+use vrampool_backend::spi::{OpenDevices, find_device};
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, MemoryInfo, Placement,
-    Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments,
+    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceListing, MemoryInfo,
+    Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments,
     fork::{self, ForkArc},
 };
 
@@ -47,7 +47,7 @@ impl CudaDevice {
     /// # Errors
     /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
     pub fn open_by_name(name: &str) -> Result<Self, BackendError> {
-        Self::open(listing::find(name, &listing::list()?)?)
+        Self::open(find_device(BACKEND, name, &listing::list()?)?.ordinal)
     }
 
     /// The device of a context that is there already: the one the program's own kernels run in.
@@ -56,14 +56,6 @@ impl CudaDevice {
     /// As [`open`](Self::open).
     pub fn from_context(context: Arc<CudaContext>) -> Result<Self, BackendError> {
         Self::of(Context::of(Library::get()?, context))
-    }
-
-    /// The one that some code has a handle to, of this id.
-    pub(crate) fn opened(id: DeviceId) -> Option<Self> {
-        if fork::is_forked() {
-            return None;
-        }
-        OPEN.find(|device| device.id == id).map(|core| Self { core: core.into() })
     }
 
     fn of(context: Context) -> Result<Self, BackendError> {
@@ -79,22 +71,16 @@ impl CudaDevice {
         self.core.listed.ordinal
     }
 
-    /// The device's unique identifier.
+    /// The device's entry of the list.
     #[must_use]
-    pub fn uuid(&self) -> Uuid {
-        self.core.listed.uuid
+    pub fn listed(&self) -> &DeviceListing {
+        &self.core.listed
     }
 
     /// Its context as `cudarc` has it, for loading modules and for libraries.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
         self.core.context.cudarc()
-    }
-
-    /// Its generation, as major and minor.
-    #[must_use]
-    pub fn compute_capability(&self) -> (u32, u32) {
-        self.core.listed.compute_capability
     }
 
     /// Waits for all work of the device's context, on whatever streams, and of other devices that can access
@@ -170,7 +156,7 @@ impl Backend for CudaDevice {
     }
 
     fn label(&self) -> String {
-        self.uuid().to_string()
+        self.core.listed.uuid_text().unwrap_or_else(|| self.id().to_string())
     }
 
     fn properties(&self) -> &Properties {
@@ -189,7 +175,6 @@ impl Backend for CudaDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        request.check_alignment(properties.alignment)?;
         match kind.placement {
             // The driver need not be asked.
             Placement::Device if bytes > properties.total_bytes => {
@@ -216,7 +201,6 @@ impl Backend for CudaDevice {
         if kind.placement != Placement::Device || bytes == 0 || bytes > self.core.properties.total_bytes {
             return self.allocate(request);
         }
-        request.check_alignment(self.core.properties.alignment)?;
         Ok(CudaMemory::new(stream_ordered::allocate_current(&self.core, bytes, stream.stream_core())?, kind))
     }
 

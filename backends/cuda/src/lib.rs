@@ -17,7 +17,6 @@
 //! * [Virtual memory](VirtualMemory): addresses reserved once, a [`CudaMemory`] like any other, and physical
 //!   memory mapped there piece by piece, which [other processes](SharedHandles) can have too.
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
-//! * [`CudaMemory`] is made from and turned into `cudarc`'s slices, without a double free.
 //! * The driver's error keeps its number, name and text. An error after which a context is of no more use is
 //!   [`BackendError::DeviceLost`].
 //!
@@ -68,12 +67,12 @@ pub use device::CudaDevice;
 pub use driver::TestKernels;
 pub use driver_pool::{DriverPool, PoolHandle};
 pub use event::CudaEvent;
-pub use listing::{CudaListing, Uuid, list};
+pub use listing::list;
 pub use memory::CudaMemory;
 pub use stream::CudaStream;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
-    AllocationRequest, Amount, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory,
-    MemoryInfo, MemoryKind, Physical, Placement, Priority, Properties, Region, RegionMut, Rejected,
+    AllocationRequest, Amount, Backend, BackendError, Capabilities, DeviceId, DeviceKind, DeviceListing,
+    Event, Memory, MemoryInfo, MemoryKind, Physical, Placement, Properties, Region, RegionMut,
     ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };

@@ -60,10 +60,6 @@ impl CudaMemory {
         self.kind
     }
 
-    pub(crate) fn into_allocation(self) -> Allocation {
-        self.allocation
-    }
-
     /// Notes that work on `stream` uses it.
     pub(crate) fn used_on(&self, stream: &Arc<StreamCore>) {
         if self.kind.placement != Placement::Device {

@@ -2,12 +2,12 @@
 
 use crate::driver::{BACKEND, Context, RawDevice};
 use crate::event_cache::EventCache;
-use crate::listing::{self, CudaListing};
+use crate::listing;
 use crate::physical::PhysicalMaker;
 use crate::stream_core::StreamTable;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceListing, Properties};
 
 /// The alignment that CUDA's programming guide guarantees: "aligned to at least 256 bytes".
 const ALIGNMENT: u64 = 256;
@@ -17,7 +17,7 @@ const ALIGNMENT: u64 = 256;
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
-    pub(crate) listed: CudaListing,
+    pub(crate) listed: DeviceListing,
     /// Whether the host may access managed memory while the device works.
     pub(crate) concurrent_managed_access: bool,
     pub(crate) events: EventCache,
@@ -37,10 +37,10 @@ impl DeviceCore {
             return Err(BackendError::unsupported("one address space for host and device"));
         }
         let listed = listing::describe(library, ordinal)?;
-        let mut properties = Properties::new(BACKEND, listed.name.clone());
-        properties.kind = if listed.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete };
-        properties.total_bytes = listed.total_bytes;
-        properties.max_allocation = listed.total_bytes;
+        let mut properties = Properties::new(BACKEND, listed.device.clone());
+        properties.kind = listed.kind;
+        properties.total_bytes = listed.total_bytes.unwrap_or_default();
+        properties.max_allocation = properties.total_bytes;
         properties.alignment = ALIGNMENT;
         properties.capabilities = Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY;
         let managed = has(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?;
@@ -54,10 +54,9 @@ impl DeviceCore {
         let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
         properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
         // A device has at most one primary context. Its other contexts are distinguished by their address.
-        let key = if context.cudarc().is_primary() {
-            u128::from_be_bytes(listed.uuid.0)
-        } else {
-            context.cudarc().cu_ctx() as usize as u128
+        let key = match listed.uuid {
+            Some(uuid) if context.cudarc().is_primary() => uuid,
+            _ => context.cudarc().cu_ctx() as usize as u128,
         };
         Ok(Self {
             id: DeviceId::new(BACKEND, key),

@@ -57,7 +57,6 @@ impl SharedHandles for CudaDevice {
             return Err(BackendError::unsupported("exporting memory as a handle of this kind"));
         }
         let &AllocationRequest { bytes, kind, .. } = request;
-        request.check_alignment(self.granularity(kind)?)?;
         self.make_physical(bytes, kind, Some(shareable))
     }
 

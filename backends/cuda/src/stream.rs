@@ -68,10 +68,6 @@ impl CudaStream {
         &self.inner.core
     }
 
-    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
-        &self.inner.device
-    }
-
     /// Refuses regions of other streams and devices, and a written region that overlaps the read one.
     pub(crate) fn check_regions(
         &self,

@@ -7,6 +7,7 @@ use cudarc::driver::{DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, SyncOnDro
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use vrampool_backend::access::{Read, Write};
 use vrampool_backend::{BackendError, Region, RegionMut};
 
 /// A region as `T`s that one stream may read: an argument of a kernel, or of a library's call, on that
@@ -15,18 +16,18 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 /// The cost is a check of the region: no event is made or recorded, because the region's stream orders its
 /// use. A library that asks for the address for *another* stream gets it in the right order all the same, at
 /// the price of a wait of the host.
-pub struct CudaView<'a, T> {
+pub struct CudaView<'a, T, A = Read> {
     /// In a field of its own, because a kernel's arguments are given by where they are.
     address: sys::CUdeviceptr,
     len: usize,
     stream: CudaStream,
     /// Keeps the memory alive, and where it is.
     region: Region<'a, CudaMemory>,
-    element: PhantomData<fn() -> T>,
+    kind: PhantomData<fn() -> (T, A)>,
 }
 
 /// A region as `T`s that one stream may read and write. As [`CudaView`].
-pub struct CudaViewMut<'a, T>(CudaView<'a, T>);
+pub type CudaViewMut<'a, T> = CudaView<'a, T, Write>;
 
 impl CudaStream {
     /// `region`, made for this stream, as `T`s to read.
@@ -42,6 +43,13 @@ impl CudaStream {
         &self,
         region: Region<'a, CudaMemory>,
     ) -> Result<CudaView<'a, T>, BackendError> {
+        self.any_view(region)
+    }
+
+    fn any_view<'a, T: Pod + DeviceRepr, A>(
+        &self,
+        region: Region<'a, CudaMemory>,
+    ) -> Result<CudaView<'a, T, A>, BackendError> {
         self.check_regions(Some(&region), None)?;
         self.queue().check_not_retired()?;
         if self.queue().is_of_another_thread() {
@@ -54,7 +62,7 @@ impl CudaStream {
         let (size, align) = (size_of::<T>() as u64, align_of::<T>() as u64);
         match usize::try_from(region.len().checked_div(size).unwrap_or(0)) {
             Ok(len) if size > 0 && region.len().is_multiple_of(size) && address.is_multiple_of(align) => {
-                Ok(CudaView { address, len, stream: self.clone(), region, element: PhantomData })
+                Ok(CudaView { address, len, stream: self.clone(), region, kind: PhantomData })
             }
             _ => Err(BackendError::invalid(
                 "region",
@@ -76,11 +84,11 @@ impl CudaStream {
         &self,
         region: RegionMut<'a, CudaMemory>,
     ) -> Result<CudaViewMut<'a, T>, BackendError> {
-        self.view(region.as_region()).map(CudaViewMut)
+        self.any_view(region.as_region())
     }
 }
 
-impl<'a, T> CudaView<'a, T> {
+impl<'a, T, A> CudaView<'a, T, A> {
     /// The region that it shows.
     #[must_use]
     pub fn region(&self) -> &Region<'a, CudaMemory> {
@@ -108,25 +116,7 @@ impl<'a, T> CudaView<'a, T> {
     }
 }
 
-impl<'a, T> CudaViewMut<'a, T> {
-    /// The region that it shows.
-    #[must_use]
-    pub fn region(&self) -> &Region<'a, CudaMemory> {
-        self.0.region()
-    }
-
-    /// Returns a view for reading.
-    #[must_use]
-    pub fn as_view(&self) -> &CudaView<'a, T> {
-        &self.0
-    }
-
-    pub(crate) fn address(&self) -> &sys::CUdeviceptr {
-        self.0.address()
-    }
-}
-
-impl<T> DeviceSlice<T> for CudaView<'_, T> {
+impl<T, A> DeviceSlice<T> for CudaView<'_, T, A> {
     fn len(&self) -> usize {
         self.len
     }
@@ -136,17 +126,7 @@ impl<T> DeviceSlice<T> for CudaView<'_, T> {
     }
 }
 
-impl<T> DeviceSlice<T> for CudaViewMut<'_, T> {
-    fn len(&self) -> usize {
-        self.0.len
-    }
-
-    fn stream(&self) -> &Arc<cudarc::driver::CudaStream> {
-        self.0.stream()
-    }
-}
-
-impl<T> DevicePtr<T> for CudaView<'_, T> {
+impl<T, A> DevicePtr<T> for CudaView<'_, T, A> {
     fn device_ptr<'b>(
         &'b self,
         stream: &'b cudarc::driver::CudaStream,
@@ -155,36 +135,21 @@ impl<T> DevicePtr<T> for CudaView<'_, T> {
     }
 }
 
-impl<T> DevicePtr<T> for CudaViewMut<'_, T> {
-    fn device_ptr<'b>(
-        &'b self,
-        stream: &'b cudarc::driver::CudaStream,
-    ) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
-        self.0.device_ptr(stream)
-    }
-}
-
 impl<T> DevicePtrMut<T> for CudaViewMut<'_, T> {
     fn device_ptr_mut<'b>(
         &'b mut self,
         stream: &'b cudarc::driver::CudaStream,
     ) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
-        self.0.device_ptr(stream)
+        self.device_ptr(stream)
     }
 }
 
-impl<T> fmt::Debug for CudaView<'_, T> {
+impl<T, A> fmt::Debug for CudaView<'_, T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CudaView")
             .field("element", &std::any::type_name::<T>())
             .field("len", &self.len)
             .field("region", &self.region)
             .finish()
-    }
-}
-
-impl<T> fmt::Debug for CudaViewMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CudaViewMut").field(&self.0).finish()
     }
 }

@@ -4,10 +4,9 @@ use crate::device::CudaDevice;
 use crate::driver::RawPhysical;
 use crate::memory::CudaMemory;
 use crate::physical::{PhysicalMaker, is_refusal};
-use vrampool_backend::AllocationRequest;
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory, fork,
-    logging,
+    AllocationRequest, Backend, BackendError, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory,
+    fork, logging,
 };
 
 impl CudaDevice {
@@ -66,13 +65,6 @@ impl CudaDevice {
             )),
         }
     }
-
-    /// The driver's number of a device of this crate's.
-    fn number_of(id: DeviceId) -> Result<i32, BackendError> {
-        let device = Self::opened(id)
-            .ok_or_else(|| BackendError::invalid("devices", format!("{id} is not an open CUDA device")))?;
-        device.maker().map(PhysicalMaker::device)
-    }
 }
 
 pub(crate) fn check_size(bytes: u64, granularity: u64) -> Result<(), BackendError> {
@@ -107,7 +99,6 @@ impl VirtualMemory for CudaDevice {
 
     fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
         let &AllocationRequest { bytes, kind, .. } = request;
-        request.check_alignment(self.granularity(kind)?)?;
         self.make_physical(bytes, kind, None)
     }
 
@@ -117,23 +108,10 @@ impl VirtualMemory for CudaDevice {
         reservation.allocation.map(offset, raw)
     }
 
-    /// Without `devices`, this one and all others that can access its memory.
-    /// [`BackendError::InvalidArgument`] too for a device that nothing has open.
-    fn set_access(
-        &self,
-        reservation: &CudaMemory,
-        offset: u64,
-        bytes: u64,
-        devices: &[DeviceId],
-    ) -> Result<(), BackendError> {
+    fn set_access(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
         let own = self.maker()?.device();
-        let access = |numbers: &[i32]| {
-            reservation.allocation.set_access(offset, bytes, numbers, numbers.contains(&own))
-        };
-        if !devices.is_empty() {
-            return access(&devices.iter().map(|&id| Self::number_of(id)).collect::<Result<Vec<_>, _>>()?);
-        }
+        let access = |numbers: &[i32]| reservation.allocation.set_access(offset, bytes, numbers);
         let peers = self.core.context.peers();
         if peers.is_empty() {
             return access(&[own]);
@@ -148,14 +126,7 @@ impl VirtualMemory for CudaDevice {
         }
     }
 
-    /// Waits for all work of other devices that can access the memory and that the process uses.
     fn unmap(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.check_reservation(reservation, offset)?;
-        reservation.allocation.context().wait_for_peers()?;
-        reservation.allocation.unmap(offset, bytes)
-    }
-
-    fn unmap_unused(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
         reservation.allocation.unmap(offset, bytes)
     }

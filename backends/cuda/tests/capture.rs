@@ -45,7 +45,8 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
         let first =
             device.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind)).expect("memory");
         drop(device.create_and_map(&reservation, page, &AllocationRequest::new(page, kind)).expect("memory"));
-        device.unmap_and_release(&reservation, 0, first).expect("it was mapped");
+        device.unmap(&reservation, 0, first.len()).expect("it was mapped");
+        drop(first);
         drop(reservation);
     }
     // Whether other streams are done is asked meanwhile.

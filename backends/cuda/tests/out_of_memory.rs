@@ -32,6 +32,12 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
         refused(device.create_physical(&AllocationRequest::new(2 * GIB, Placement::Device)));
         let reservation = device.reserve(2 * GIB).expect("addresses");
         refused(device.create_and_map(&reservation, 0, &AllocationRequest::new(2 * GIB, Placement::Device)));
+        let error = device
+            .create_physical(&AllocationRequest::new(1 << 60, Placement::Device))
+            .expect_err("too much");
+        assert!(error.is_out_of_memory(), "{error}");
+        let error = device.reserve(!(GIB - 1)).expect_err("more than an address space");
+        assert!(!error.is_device_lost(), "{error}");
     }
     // More than the card has is out of memory too, and the driver is not asked.
     let error = device

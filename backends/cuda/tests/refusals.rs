@@ -308,7 +308,9 @@ fn asks_peers() {
     check_it_serves(&second, &second.allocate(&AllocationRequest::new(PAGE, kind())).expect("memory"));
     let calls = || simulator().calls_of("cuDevicePrimaryCtxGetState").expect("a name");
     let so_far = calls();
-    first.unmap_and_release(&reservation, 0, physical).expect("unmapped");
+    first.synchronize_others().expect("done");
+    first.unmap(&reservation, 0, PAGE).expect("unmapped");
+    drop(physical);
     println!("asked {} peers", calls() - so_far);
     drop(reservation);
     check_nothing_is_left(&first, before);

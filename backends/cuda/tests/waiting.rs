@@ -52,20 +52,6 @@ fn freeing_waits_for_work_on_every_stream(device: &CudaDevice, kernels: &Kernels
     }
 }
 
-fn freeing_what_was_adopted_waits_too(device: &CudaDevice, kernels: &Kernels) {
-    let stream = device.create_stream().expect("a stream");
-    for count in [1024, 8 << 20] {
-        let slice = stream.cudarc().clone_htod(&vec![1u8; count]).expect("a slice");
-        let memory = CudaMemory::from_slice(device, slice).expect("memory");
-        spin(device, kernels, &stream);
-        device.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect("a fill");
-        let done = device.record(&stream).expect("an event");
-        assert!(!done.is_complete().expect("an answer"), "{count} bytes: the kernel is to run");
-        drop(memory);
-        assert!(done.is_complete().expect("an answer"), "{count} bytes were freed under work");
-    }
-}
-
 fn dropping_a_reservation_waits_too(device: &CudaDevice, kernels: &Kernels) {
     if device.virtual_memory().is_none() {
         vrampool_test_support::skipped("the device has no virtual memory");
@@ -148,7 +134,6 @@ fn freeing_waits_and_events_do_not() {
     let kernels = Kernels::new(&device);
     neither_recording_nor_waiting_blocks_the_host(&device, &kernels);
     freeing_waits_for_work_on_every_stream(&device, &kernels);
-    freeing_what_was_adopted_waits_too(&device, &kernels);
     dropping_a_reservation_waits_too(&device, &kernels);
     mapping_waits_for_the_streams_of_the_memory(&device, &kernels);
 }

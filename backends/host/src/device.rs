@@ -114,7 +114,6 @@ impl Backend for HostDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        request.check_alignment(self.core.properties.alignment)?;
         let most = self.core.properties.max_allocation;
         if bytes > most && most < isize::MAX as u64 {
             let reason = format!("{bytes} are more than the {most} that one allocation may have");

@@ -64,6 +64,6 @@ pub use stream::{HostEvent, HostStream};
 pub use test_kernels::TestKernels;
 pub use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
-    MemoryKind, Physical, Placement, Priority, Properties, Region, RegionMut, Rejected, ShareableHandle,
-    ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
+    MemoryKind, Physical, Placement, Properties, Region, RegionMut, ShareableHandle, ShareableKind,
+    SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };

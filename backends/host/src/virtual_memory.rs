@@ -5,8 +5,7 @@ use crate::driver::Reservation;
 use crate::fault::Call;
 use crate::memory::HostMemory;
 use crate::physical::{self, Handle, Origin};
-use vrampool_backend::AllocationRequest;
-use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};
+use vrampool_backend::{AllocationRequest, BackendError, MemoryKind, Physical, VirtualMemory};
 
 /// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs
 /// nothing before it is touched. Physical memory is counted like memory that is
@@ -33,7 +32,6 @@ impl VirtualMemory for HostDevice {
         let &AllocationRequest { bytes, kind, .. } = request;
         self.core.faults.check(Call::CreatePhysical)?;
         self.check_bytes(bytes)?;
-        request.check_alignment(self.core.granularity)?;
         self.core.pause_before_allocation();
         physical::create(&self.core, bytes, kind, Origin::Private, || self.core.files.take(bytes))
     }
@@ -45,21 +43,10 @@ impl VirtualMemory for HostDevice {
         reservation.turn(&self.core.claims, offset, physical.len())?.map(physical, backing)
     }
 
-    /// Devices of the host are one another's equals, but each has accounts and faults of its own: none but
-    /// this one is let in.
-    fn set_access(
-        &self,
-        reservation: &HostMemory,
-        offset: u64,
-        bytes: u64,
-        devices: &[DeviceId],
-    ) -> Result<(), BackendError> {
+    /// Devices of the host have no access to each other's memory: each has accounts and faults of its own.
+    fn set_access(&self, reservation: &HostMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.core.faults.check(Call::SetAccess)?;
         let reservation = self.check_range(reservation, offset, bytes)?;
-        if let Some(other) = devices.iter().find(|&&device| device != self.id()) {
-            let reason = format!("{other} has no access to memory of {}", self.id());
-            return Err(BackendError::invalid("devices", reason));
-        }
         reservation.turn(&self.core.claims, offset, bytes)?.allow()
     }
 

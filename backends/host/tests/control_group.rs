@@ -160,7 +160,7 @@ fn virtual_memory_counts() {
                 Ok(physical) => {
                     let offset = pieces.len() as u64 * 16 * MIB;
                     mapping.map(&reservation, offset, &physical).expect("mapped");
-                    mapping.set_access(&reservation, offset, 16 * MIB, &[device.id()]).expect("accessible");
+                    mapping.set_access(&reservation, offset, 16 * MIB).expect("accessible");
                     if pieces.len() % 2 == 0 {
                         fill(&device, &reservation, offset);
                     }

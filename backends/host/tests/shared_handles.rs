@@ -37,7 +37,7 @@ fn import(device: &HostDevice, descriptor: OwnedFd, bytes: u64) -> Result<Physic
 fn mapped(device: &HostDevice, physical: &Physical) -> HostMemory {
     let reservation = device.reserve(physical.len()).expect("addresses");
     device.map(&reservation, 0, physical).expect("room");
-    device.set_access(&reservation, 0, physical.len(), &[]).expect("mapped");
+    device.set_access(&reservation, 0, physical.len()).expect("mapped");
     reservation
 }
 

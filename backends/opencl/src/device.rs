@@ -1,15 +1,16 @@
 //! A device of OpenCL.
 
-use crate::driver::{Context, Library, QueueOrder, RawDevice};
+use crate::driver::{BACKEND, Context, Library, QueueOrder, RawDevice};
 use crate::event::OpenClEvent;
-use crate::listing::{self, OpenClListing};
+use crate::listing;
 use crate::memory::{OpenClMemory, origin_of, span};
 use crate::shared::{DeviceCore, Options};
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
+use vrampool_backend::spi::find_device;
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, Properties, Region,
-    RegionMut, arguments,
+    AllocationRequest, Backend, BackendError, DeviceId, DeviceKind, DeviceListing, MemoryInfo, Properties,
+    Region, RegionMut, arguments,
     fork::{self, ForkArc},
 };
 
@@ -81,7 +82,7 @@ impl OpenClDevice {
     /// # Errors
     /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
     pub fn open_by_name(name: &str) -> Result<Self, BackendError> {
-        Self::open(listing::find(name, &listing::list()?)?)
+        Self::open(find_device(BACKEND, name, &listing::list()?)?.ordinal)
     }
 
     /// The device with this number in a context of its own, opened as you choose.
@@ -108,7 +109,7 @@ impl OpenClDevice {
 
     /// The device's entry of the list.
     #[must_use]
-    pub fn listed(&self) -> &OpenClListing {
+    pub fn listed(&self) -> &DeviceListing {
         &self.core.listed
     }
 
@@ -221,7 +222,6 @@ impl Backend for OpenClDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        request.check_alignment(self.core.properties.alignment)?;
         let most = self.core.properties.max_allocation;
         if bytes > most {
             return Err(BackendError::invalid(

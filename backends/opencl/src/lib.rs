@@ -38,12 +38,12 @@ pub use bytemuck;
 pub use device::{OpenClBuilder, OpenClDevice};
 pub use driver::{Arguments, Grid, Kernel, Program, QueueOrder, TestKernels};
 pub use event::OpenClEvent;
-pub use listing::{OpenClListing, list};
+pub use listing::list;
 pub use memory::OpenClMemory;
 pub use opencl_sys;
 pub use stream::OpenClStream;
 pub use view::{OpenClSubBuffer, OpenClView, OpenClViewMut};
 pub use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
-    MemoryKind, Placement, Priority, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, DeviceListing, Event,
+    Memory, MemoryInfo, MemoryKind, Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };

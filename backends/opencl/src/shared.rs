@@ -2,21 +2,23 @@
 
 use crate::deferred::Deferred;
 use crate::driver::{Allocation, BACKEND, Context, Library, Origin, RawDevice};
-use crate::listing::{self, OpenClListing};
+use crate::listing;
 use crate::releases::Releases;
 use crate::stream_core::StreamTable;
 use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::spi::{Ledger, OpenDevices, allocate_with_dropped};
-use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties, fork::ForkArc};
+use vrampool_backend::{
+    BackendError, Capabilities, DeviceId, DeviceKind, DeviceListing, Properties, fork::ForkArc,
+};
 
 /// The common state of a device's handles, streams and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
-    pub(crate) listed: OpenClListing,
+    pub(crate) listed: DeviceListing,
     pub(crate) shared_memory: SharedMemory,
     pub(crate) ledger: Ledger,
     pub(crate) streams: Arc<StreamTable>,
@@ -52,11 +54,12 @@ impl DeviceCore {
     fn new(context: Context, options: Options) -> Result<Self, BackendError> {
         let device = context.device();
         let listed = listing::describe(options.ordinal, device)?;
-        let mut properties = Properties::new(BACKEND, listed.name.clone());
+        let mut properties = Properties::new(BACKEND, listed.device.clone());
         properties.kind = options.kind.unwrap_or(listed.kind);
-        let limit = options.limit.unwrap_or(u64::MAX).min(listed.total_bytes);
-        properties.total_bytes = listed.total_bytes;
-        properties.max_allocation = listed.max_allocation;
+        let total_bytes = listed.total_bytes.unwrap_or_default();
+        let limit = options.limit.unwrap_or(u64::MAX).min(total_bytes);
+        properties.total_bytes = total_bytes;
+        properties.max_allocation = device.number(cl::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?;
         // The device says it in bits.
         let alignment = device.number(cl::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8;
         properties.alignment = alignment.clamp(1, 1 << 32).next_power_of_two();

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use opencl_sys::cl_mem;
 use std::fmt;
 use std::marker::PhantomData;
+use vrampool_backend::access::{Read, Write};
 use vrampool_backend::{BackendError, Region, RegionMut};
 
 /// A region as `T`s that one stream may read: the buffer that a kernel takes, and where in it the region is.
@@ -14,16 +15,16 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 /// A kernel on the view's stream takes [`cl_mem`](Self::cl_mem) and, as a number, [`offset`](Self::offset)
 /// (bytes) or [`first`](Self::first) (elements). A kernel that takes no offset gets a
 /// [sub-buffer](Self::sub_buffer).
-pub struct OpenClView<'a, T> {
+pub struct OpenClView<'a, T, A = Read> {
     len: usize,
     stream: OpenClStream,
     /// Keeps the memory alive, and where it is.
     region: Region<'a, OpenClMemory>,
-    element: PhantomData<fn() -> T>,
+    kind: PhantomData<fn() -> (T, A)>,
 }
 
 /// A region as `T`s that one stream may read and write. As [`OpenClView`].
-pub struct OpenClViewMut<'a, T>(OpenClView<'a, T>);
+pub type OpenClViewMut<'a, T> = OpenClView<'a, T, Write>;
 
 /// A buffer that is a region of another one, for kernels that take no offset.
 #[derive(Debug)]
@@ -43,6 +44,13 @@ impl OpenClStream {
         &self,
         region: Region<'a, OpenClMemory>,
     ) -> Result<OpenClView<'a, T>, BackendError> {
+        self.any_view(region)
+    }
+
+    fn any_view<'a, T: Pod, A>(
+        &self,
+        region: Region<'a, OpenClMemory>,
+    ) -> Result<OpenClView<'a, T, A>, BackendError> {
         self.check_regions(Some(&region), None)?;
         let size = size_of::<T>() as u64;
         let whole = |bytes: u64| bytes.checked_rem(size) == Some(0);
@@ -60,7 +68,7 @@ impl OpenClStream {
         };
         region.memory().give_to_kernels(self)?;
         region.memory().use_on(self);
-        Ok(OpenClView { len, stream: self.clone(), region, element: PhantomData })
+        Ok(OpenClView { len, stream: self.clone(), region, kind: PhantomData })
     }
 
     /// `region`, made for this stream, as `T`s to read and write.
@@ -71,11 +79,11 @@ impl OpenClStream {
         &self,
         region: RegionMut<'a, OpenClMemory>,
     ) -> Result<OpenClViewMut<'a, T>, BackendError> {
-        self.view(region.as_region()).map(OpenClViewMut)
+        self.any_view(region.as_region())
     }
 }
 
-impl<'a, T> OpenClView<'a, T> {
+impl<'a, T, A> OpenClView<'a, T, A> {
     /// The region that it shows.
     #[must_use]
     pub fn region(&self) -> &Region<'a, OpenClMemory> {
@@ -135,20 +143,6 @@ impl<'a, T> OpenClView<'a, T> {
     }
 }
 
-impl<'a, T> OpenClViewMut<'a, T> {
-    /// Returns the region that it shows.
-    #[must_use]
-    pub fn region(&self) -> &Region<'a, OpenClMemory> {
-        self.0.region()
-    }
-
-    /// Returns a view for reading; also the way to its buffer, offset and length.
-    #[must_use]
-    pub fn as_view(&self) -> &OpenClView<'a, T> {
-        &self.0
-    }
-}
-
 impl OpenClSubBuffer<'_> {
     /// The buffer. It is good for as long as this is there; what is enqueued with it keeps it.
     #[must_use]
@@ -157,18 +151,12 @@ impl OpenClSubBuffer<'_> {
     }
 }
 
-impl<T> fmt::Debug for OpenClView<'_, T> {
+impl<T, A> fmt::Debug for OpenClView<'_, T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenClView")
             .field("element", &std::any::type_name::<T>())
             .field("len", &self.len)
             .field("region", &self.region)
             .finish()
-    }
-}
-
-impl<T> fmt::Debug for OpenClViewMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OpenClViewMut").field(&self.0).finish()
     }
 }

@@ -41,7 +41,7 @@ fn asked_by_the_other_tests() {
 #[test]
 #[ignore = "another test starts it, without the usual drivers"]
 fn what_is_listed() {
-    list().into_iter().flatten().for_each(|device| println!("listed: {}", device.name));
+    list().into_iter().flatten().for_each(|device| println!("listed: {}", device.device));
 }
 
 #[test]

@@ -15,7 +15,7 @@ const SOURCE: &str = "__kernel void nowhere(__global int *to, ulong far) { to[fa
 /// own, or nothing.
 fn guarded_device() -> Option<OpenClDevice> {
     let devices = require("opencl", list)?;
-    let found = devices.iter().find(|device| device.platform.contains("NVIDIA"));
+    let found = devices.iter().find(|device| device.interface.contains("NVIDIA"));
     if found.is_none() {
         vrampool_test_support::skipped("no device here guards its memory");
     }
@@ -33,7 +33,7 @@ fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
     let kernel = Kernel::create(&program, "nowhere").expect("a kernel");
     let (items, none) = (64usize, std::ptr::null());
     // SAFETY: the arguments are the kernel's.
-    unsafe { kernel.set_arg(0, &view.as_view().cl_mem()) }.expect("an argument");
+    unsafe { kernel.set_arg(0, &view.cl_mem()) }.expect("an argument");
     // SAFETY: as above.
     unsafe { kernel.set_arg(1, &(1u64 << 44)) }.expect("an argument");
     // SAFETY: the kernel's write faults on the device, which has memory of its own, and harms nothing of the

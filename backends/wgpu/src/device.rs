@@ -4,15 +4,16 @@ use crate::driver;
 use crate::error::blame;
 use crate::event::WgpuEvent;
 use crate::gpu::GRANULARITY;
-use crate::listing::{self, WgpuListing};
+use crate::listing::{self, BACKEND};
 use crate::memory::{Span, WgpuMemory, usages_of};
 use crate::opening;
 use crate::shared::{DeviceCore, Identity};
 use crate::stream::WgpuStream;
 use std::sync::Arc;
+use vrampool_backend::spi::find_device;
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, Placement,
-    Properties, Region, RegionMut, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceListing, Memory, MemoryInfo,
+    Placement, Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
@@ -65,7 +66,7 @@ impl WgpuDevice {
     /// # Errors
     /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
     pub fn open_by_name(name: &str) -> Result<Self, BackendError> {
-        Self::open(listing::find(name, &listing::list()?)?)
+        Self::open(find_device(BACKEND, name, &listing::list()?)?.ordinal)
     }
 
     /// A device and queue that are there already: the ones of the program's own commands. Its error handler,
@@ -95,7 +96,7 @@ impl WgpuDevice {
     /// The adapter's entry of the list. Its number is that in the list it was opened from, and 0 for
     /// [the program's own device](Self::from_parts).
     #[must_use]
-    pub fn listed(&self) -> &WgpuListing {
+    pub fn listed(&self) -> &DeviceListing {
         &self.core.listed
     }
 
@@ -229,7 +230,7 @@ impl Backend for WgpuDevice {
         }
     }
 
-    /// The buffer has the request's label. wgpu knows no priority.
+    /// The buffer has the request's label.
     fn allocate(&self, request: &AllocationRequest<'_>) -> Result<WgpuMemory, BackendError> {
         let &AllocationRequest { bytes, kind, .. } = request;
         fork::check()?;
@@ -239,7 +240,6 @@ impl Backend for WgpuDevice {
             let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
             return Err(BackendError::invalid("bytes", reason));
         }
-        request.check_alignment(properties.alignment)?;
         let size = bytes.next_multiple_of(GRANULARITY);
         // wgpu releases the memory of dropped buffers only when it is polled.
         self.core.limit_dropped()?;

@@ -68,14 +68,14 @@ mod waiting;
 
 pub use device::WgpuDevice;
 pub use event::WgpuEvent;
-pub use listing::{WgpuListing, list};
+pub use listing::list;
 pub use memory::WgpuMemory;
 pub use program::{Kernel, Program};
 pub use stream::WgpuStream;
 pub use test_kernels::TestKernels;
 pub use view::{WgpuView, WgpuViewMut};
 pub use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
-    MemoryKind, Placement, Priority, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, DeviceListing, Event,
+    Memory, MemoryInfo, MemoryKind, Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
 pub use wgpu;

@@ -1,43 +1,20 @@
-//! Available adapters and their names.
+//! Available adapters.
 
 use crate::error::now;
 use crate::gpu::would_block;
 use std::sync::OnceLock;
-use vrampool_backend::{BackendError, DeviceKind, fork};
+use vrampool_backend::{BackendError, DeviceKind, DeviceListing, fork};
 
 /// The name of this backend, which names of devices begin with.
 pub(crate) const BACKEND: &str = "wgpu";
 
-/// An adapter that wgpu lists. Reading the list opens no adapter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WgpuListing {
-    /// Its number in the list, in which GPUs come before processors that act as one.
-    pub ordinal: usize,
-    /// Its name, for people.
-    pub name: String,
-    /// Discrete, integrated or the host's processor. An adapter whose kind wgpu does not know counts as discrete.
-    pub kind: DeviceKind,
-    /// The interface it is reached by, such as `vulkan`.
-    pub api: String,
-    /// The driver's name and version.
-    pub driver: String,
-}
-
-impl WgpuListing {
-    /// Whether it is a processor that acts as a GPU.
-    #[must_use]
-    pub fn is_cpu(&self) -> bool {
-        self.kind == DeviceKind::Cpu
-    }
-}
-
 /// Every adapter that wgpu lists by Vulkan, Metal or DirectX 12; where there is none, by OpenGL. wgpu's
-/// environment variable `WGPU_BACKEND`, such as `gl` or `dx12,vulkan`, chooses others.
+/// environment variable `WGPU_BACKEND`, such as `gl` or `dx12,vulkan`, chooses others. GPUs come before processors that act as one. Reading the list
+/// opens no adapter.
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::WouldBlock`] in a browser.
-pub fn list() -> Result<Vec<WgpuListing>, BackendError> {
+pub fn list() -> Result<Vec<DeviceListing>, BackendError> {
     fork::check()?;
     let adapters = adapters()?;
     Ok(adapters.iter().enumerate().map(|(ordinal, adapter)| describe(ordinal, &adapter.get_info())).collect())
@@ -97,50 +74,14 @@ fn absent() -> String {
     format!("no {} device was found{help}", names.join(" or "))
 }
 
-pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> WgpuListing {
-    WgpuListing {
-        ordinal,
-        name: if info.name.is_empty() { "unnamed".into() } else { info.name.clone() },
-        kind: match info.device_type {
-            wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
-            wgpu::DeviceType::Cpu => DeviceKind::Cpu,
-            _ => DeviceKind::Discrete,
-        },
-        api: info.backend.to_string(),
-        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
-    }
-}
-
-/// The number of the device that `name` names: `wgpu`, `wgpu:1`, or `1`.
-pub(crate) fn find(name: &str, devices: &[WgpuListing]) -> Result<usize, BackendError> {
-    let number = if name == BACKEND { "0" } else { name.strip_prefix("wgpu:").unwrap_or(name) };
-    let by_number = number.parse().ok().filter(|&ordinal: &usize| ordinal < devices.len());
-    by_number.ok_or_else(|| {
-        let there: Vec<_> =
-            devices.iter().map(|d| format!("wgpu:{} ({}, {})", d.ordinal, d.name, d.api)).collect();
-        BackendError::invalid("device", format!("{name:?} names none of {}", there.join(", ")))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_are_found_by_number() {
-        let (_, api, driver) = ((), "vulkan".to_owned(), "test 1.0".to_owned());
-        let device = |ordinal, kind| {
-            let name = format!("Test {ordinal}");
-            WgpuListing { ordinal, name, kind, api: api.clone(), driver: driver.clone() }
-        };
-        let devices = [device(0, DeviceKind::Discrete), device(1, DeviceKind::Cpu)];
-        assert!(!devices[0].is_cpu() && devices[1].is_cpu());
-        for (name, ordinal) in [("wgpu", 0), ("wgpu:0", 0), ("wgpu:1", 1), ("1", 1)] {
-            assert_eq!(find(name, &devices).expect(name), ordinal, "{name}");
-        }
-        for name in ["", "2", "wgpu:2", "wgpu:", "wgpu:-1", "cuda:0", "Test 0"] {
-            let error = find(name, &devices).expect_err(name).to_string();
-            assert!(error.contains("wgpu:0 (Test 0, vulkan), wgpu:1 (Test 1"), "{error}");
-        }
-    }
+pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> DeviceListing {
+    let name = if info.name.is_empty() { "unnamed" } else { &info.name };
+    let mut listed = DeviceListing::new(BACKEND, ordinal, name);
+    listed.kind = match info.device_type {
+        wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
+        wgpu::DeviceType::Cpu => DeviceKind::Cpu,
+        _ => DeviceKind::Discrete,
+    };
+    listed.interface = info.backend.to_string();
+    listed
 }

@@ -3,21 +3,21 @@
 use crate::driver;
 use crate::dropped::{self, Dropped};
 use crate::gpu::{GRANULARITY, Gpu};
-use crate::listing::{BACKEND, WgpuListing};
+use crate::listing::BACKEND;
 use crate::partial_word::PartialWord;
 use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::spi::{Grant, Ledger, allocate_with_dropped};
-use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceListing, Properties};
 
 /// The common state of a device's handles, streams, events and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
-    pub(crate) listed: WgpuListing,
+    pub(crate) listed: DeviceListing,
     pub(crate) limits: wgpu::Limits,
     /// Of a device [with a limit](crate::WgpuDevice::with_memory_limit).
     pub(crate) ledger: Option<Ledger>,
@@ -98,9 +98,9 @@ impl DeviceCore {
         self.id.key & (1 << 127 | u128::from(u64::MAX)) == ordinal as u128
     }
 
-    pub(crate) fn new(gpu: Arc<Gpu>, listed: WgpuListing, id: Identity, limit: Option<u64>) -> Self {
+    pub(crate) fn new(gpu: Arc<Gpu>, listed: DeviceListing, id: Identity, limit: Option<u64>) -> Self {
         let limits = gpu.device().limits();
-        let mut properties = Properties::new(BACKEND, listed.name.clone());
+        let mut properties = Properties::new(BACKEND, listed.device.clone());
         properties.kind = listed.kind;
         // A device that does not report it has as much as it lets one buffer have.
         let total = driver::heap(gpu.device()).map_or(limits.max_buffer_size, |heap| heap.total);

@@ -143,7 +143,7 @@ impl DeviceCore {
         if to.tail == 0 {
             return Ok(None);
         }
-        if self.limits.max_compute_workgroups_per_dimension == 0 || self.listed.api == "noop" {
+        if self.limits.max_compute_workgroups_per_dimension == 0 || self.listed.interface == "noop" {
             return Err(BackendError::unsupported("writing a part of a word without kernels"));
         }
         if let Some(kernel) = self.partial_word.get() {

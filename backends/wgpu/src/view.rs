@@ -2,7 +2,9 @@
 
 use crate::memory::WgpuMemory;
 use crate::stream::WgpuStream;
+use std::marker::PhantomData;
 use std::num::NonZero;
+use vrampool_backend::access::{Read, Write};
 use vrampool_backend::{BackendError, Region, RegionMut};
 use wgpu::BufferUsages;
 
@@ -11,13 +13,13 @@ use wgpu::BufferUsages;
 /// All that was enqueued before is submitted when it is made. Submit what uses it while it exists: to wgpu's
 /// queue, or by [`WgpuStream::submit`] or [`WgpuStream::encode`].
 #[derive(Debug, Clone)]
-pub struct WgpuView<'a> {
+pub struct WgpuView<'a, A = Read> {
     region: Region<'a, WgpuMemory>,
+    access: PhantomData<A>,
 }
 
 /// A region that the program's own commands may read and write on its stream. As [`WgpuView`].
-#[derive(Debug)]
-pub struct WgpuViewMut<'a>(WgpuView<'a>);
+pub type WgpuViewMut<'a> = WgpuView<'a, Write>;
 
 impl WgpuStream {
     /// `region`, made for this stream, to be read by the program's own commands.
@@ -26,9 +28,13 @@ impl WgpuStream {
     /// [`BackendError::InvalidArgument`] for a region of another stream or device; what wgpu reports about
     /// the work before.
     pub fn view<'a>(&self, region: Region<'a, WgpuMemory>) -> Result<WgpuView<'a>, BackendError> {
+        self.any_view(region)
+    }
+
+    fn any_view<'a, A>(&self, region: Region<'a, WgpuMemory>) -> Result<WgpuView<'a, A>, BackendError> {
         self.check_regions(Some(&region), None)?;
         self.flush()?;
-        Ok(WgpuView { region })
+        Ok(WgpuView { region, access: PhantomData })
     }
 
     /// `region`, made for this stream, to be read and written by the program's own commands.
@@ -36,11 +42,11 @@ impl WgpuStream {
     /// # Errors
     /// As [`view`](Self::view).
     pub fn view_mut<'a>(&self, region: RegionMut<'a, WgpuMemory>) -> Result<WgpuViewMut<'a>, BackendError> {
-        self.view(region.as_region()).map(WgpuViewMut)
+        self.any_view(region.as_region())
     }
 }
 
-impl<'a> WgpuView<'a> {
+impl<'a, A> WgpuView<'a, A> {
     /// The region that it shows.
     #[must_use]
     pub fn region(&self) -> &Region<'a, WgpuMemory> {
@@ -97,27 +103,5 @@ impl<'a> WgpuView<'a> {
             Some(size) => refused(format!("it has {size} bytes; the device binds at most {largest}")),
             None => refused("it has 0 bytes; a binding has at least 1".into()),
         }
-    }
-}
-
-impl<'a> WgpuViewMut<'a> {
-    /// The region that it shows.
-    #[must_use]
-    pub fn region(&self) -> &Region<'a, WgpuMemory> {
-        self.0.region()
-    }
-
-    /// The same for reading; also the way to its buffer, offset, size and binding.
-    #[must_use]
-    pub fn as_view(&self) -> &WgpuView<'a> {
-        &self.0
-    }
-
-    /// As [`WgpuView::binding`].
-    ///
-    /// # Errors
-    /// As [`WgpuView::binding`].
-    pub fn binding(&self) -> Result<wgpu::BufferBinding<'_>, BackendError> {
-        self.0.binding()
     }
 }

@@ -22,7 +22,7 @@ fn conforms(device: &WgpuDevice) {
     if !device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
         absent.insert(2, "host_visible_memory_is_mapped");
     }
-    if device.listed().api == "noop" {
+    if device.listed().interface == "noop" {
         // It runs no kernels.
         absent.insert(1, "bytes_behind_any_length_stay");
     }
@@ -37,7 +37,7 @@ fn a_device_conforms_and_can_map() {
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     // Memory that stays mapped takes Vulkan.
     let can_map = device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
-    assert_eq!(can_map, device.listed().api == "vulkan", "{device:?}");
+    assert_eq!(can_map, device.listed().interface == "vulkan", "{device:?}");
     conforms(&device);
 }
 

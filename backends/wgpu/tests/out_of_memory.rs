@@ -65,7 +65,7 @@ fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
         vrampool_test_support::skipped(format_args!(
             "{} has no host-visible memory by {}",
             device.properties().name,
-            device.listed().api
+            device.listed().interface
         ));
         return;
     }

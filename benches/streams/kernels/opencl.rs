@@ -55,7 +55,7 @@ impl OpenClKernels {
 
     fn keep_busy(&self, lane: &Lane<OpenClDevice>, rounds: u64) -> Result<(), BackendError> {
         let sink = lane.stream.view_mut::<u32>(lane.sink()?)?;
-        let arguments = Arguments::new().view(sink.as_view()).long(rounds);
+        let arguments = Arguments::new().view(&sink).long(rounds);
         // SAFETY: the arguments are the kernel's; its one item writes the first word of the sink.
         unsafe { self.busy.launch(&lane.stream, Grid::new(1, [1, 1]), &arguments) }
     }

@@ -46,7 +46,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Mapped {
     physical: Physical,
-    grant: Grant,
+    _grant: Grant,
 }
 
 impl State {
@@ -108,7 +108,7 @@ impl Segment {
         let request = AllocationRequest::new(self.bytes, self.kind);
         let physical = self.memory()?.create_and_map(&self.reservation, 0, &request).map_err(Error::from)?;
         self.change(&mut state, |state| {
-            state.physical = Some(Mapped { physical, grant });
+            state.physical = Some(Mapped { physical, _grant: grant });
             // With saved contents it is asleep until these are restored.
             self.is_asleep.fetch_and(state.is_saved, Ordering::Relaxed);
         });
@@ -133,11 +133,9 @@ impl Segment {
         self.place.home.drain()?;
         let memory = self.memory()?;
         self.change(state, |state| {
-            let Some(Mapped { physical, grant }) = state.physical.take() else { return Ok(false) };
-            if let Err(rejected) = memory.unmap_and_release(&self.reservation, 0, physical) {
-                state.physical = Some(Mapped { physical: rejected.value, grant });
-                return Err(rejected.error.into());
-            }
+            let Some(mapped) = &state.physical else { return Ok(false) };
+            memory.unmap(&self.reservation, 0, mapped.physical.len())?;
+            state.physical = None;
             self.is_asleep.store(true, Ordering::Relaxed);
             Ok(true)
         })

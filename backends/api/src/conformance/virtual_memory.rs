@@ -32,7 +32,7 @@ fn map<B: Backend>(
     physical: &Physical,
 ) -> Result<(), BackendError> {
     memory.map(reservation, offset, physical)?;
-    memory.set_access(reservation, offset, physical.len(), &[])
+    memory.set_access(reservation, offset, physical.len())
 }
 
 fn read<B: Backend>(
@@ -60,7 +60,7 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(device: &B) -> Check {
     require!(one.len() == page, "asked for {page} bytes, got {}", one.len());
     memory.map(&reservation, page, &one)?;
     memory.map(&reservation, 2 * page, &two)?;
-    memory.set_access(&reservation, page, 2 * page, &[device.id()])?;
+    memory.set_access(&reservation, page, 2 * page)?;
     // The handles are not what keeps it.
     drop((one, two));
     let data = pattern(5, page);
@@ -125,7 +125,7 @@ pub(super) fn mappings_that_cannot_be_are_refused<B: Backend>(device: &B) -> Che
     refused("physical memory of another backend", memory.map(&reservation, 0, &Physical::new(page, ())))?;
     let plain = device.allocate(&AllocationRequest::new(4 * page, kind()))?;
     refused("mapping into memory that is not a reservation", memory.map(&plain, 0, &one))?;
-    refused("access to what is not mapped", memory.set_access(&reservation, 0, page, &[]))?;
+    refused("access to what is not mapped", memory.set_access(&reservation, 0, page))?;
     refused("unmapping what is not mapped", memory.unmap(&reservation, 0, page))?;
     map::<B>(memory, &reservation, page, &two)?;
     let data = pattern(8, 2 * page);
@@ -134,11 +134,11 @@ pub(super) fn mappings_that_cannot_be_are_refused<B: Backend>(device: &B) -> Che
     for offset in [page, 2 * page] {
         refused("mapping twice", memory.map(&reservation, offset, &one))?;
         refused("unmapping a part", memory.unmap(&reservation, offset, page))?;
-        refused("access to a part", memory.set_access(&reservation, offset, page, &[]))?;
+        refused("access to a part", memory.set_access(&reservation, offset, page))?;
     }
     refused("mapping over the start of another", memory.map(&reservation, 0, &two))?;
     refused("unmapping more than is mapped", memory.unmap(&reservation, 0, 4 * page))?;
-    refused("access to more than is mapped", memory.set_access(&reservation, page, 3 * page, &[]))?;
+    refused("access to more than is mapped", memory.set_access(&reservation, page, 3 * page))?;
     refused("unmapping past the end", memory.unmap(&reservation, 3 * page, 2 * page))?;
     refused("unmapping half a granule", memory.unmap(&reservation, page, page / 2))?;
     require!(

@@ -180,18 +180,7 @@ impl Allocation {
         Self::new(context, address, bytes, origin)
     }
 
-    /// Gives the memory away: its address is the caller's to free.
-    pub(super) fn release(self) -> u64 {
-        let address = self.address;
-        // The context's count goes with the allocation, but nothing is freed.
-        let mut this = std::mem::ManuallyDrop::new(self);
-        drop(this.order.take());
-        // SAFETY: `this` is never used or dropped again, so the context is dropped this once.
-        unsafe { std::ptr::drop_in_place(&raw mut this.context) };
-        address
-    }
-
-    /// The same, of which only the first `bytes` are shown.
+    /// The allocation, of which only the first `bytes` are shown.
     pub(crate) fn shown_as(mut self, bytes: u64) -> Self {
         self.bytes = self.bytes.min(bytes);
         self

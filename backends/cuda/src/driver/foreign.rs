@@ -1,16 +1,14 @@
-//! Foreign streams and slices, and kernel arguments: safety here relies on the caller.
+//! Foreign streams and pools, and kernel arguments: safety here relies on the caller.
 
+use super::RawPool;
 use super::queue::PER_THREAD_HANDLE;
-use super::{Allocation, Origin, RawEvent, RawPool};
 use crate::device::CudaDevice;
 use crate::driver_pool::DriverPool;
-use crate::memory::CudaMemory;
 use crate::stream::CudaStream;
 use crate::stream_ordered::device_number;
 use crate::view::{CudaView, CudaViewMut};
-use bytemuck::Pod;
-use cudarc::driver::{CudaSlice, DeviceRepr, LaunchArgs, PushKernelArg, sys};
-use vrampool_backend::{BackendError, Memory, Placement, Rejected, Stream};
+use cudarc::driver::{LaunchArgs, PushKernelArg, sys};
+use vrampool_backend::BackendError;
 
 impl CudaDevice {
     /// A stream that other code knows by its handle: another library's, another language's. `0` and `1` are
@@ -73,85 +71,12 @@ impl DriverPool {
     }
 }
 
-impl CudaMemory {
-    /// Takes over a slice of `cudarc`'s, which is then this memory's to free. Waits for all work of the
-    /// context, so that the memory may be used on any stream, like new memory.
-    ///
-    /// # Errors
-    /// With the slice as it was: [`BackendError::InvalidArgument`] for one of another context or of no bytes;
-    /// else what the driver reports.
-    pub fn from_slice<T>(device: &CudaDevice, slice: CudaSlice<T>) -> Result<Self, Rejected<CudaSlice<T>>> {
-        let context = &device.core.context;
-        let bytes = slice.num_bytes() as u64;
-        let ready = if !context.is_same(slice.context()) {
-            Err(BackendError::invalid("slice", "it belongs to another context"))
-        } else if bytes == 0 {
-            Err(BackendError::invalid("slice", "it has no bytes"))
-        } else {
-            context.enter().and_then(|current| current.synchronize_all())
-        };
-        if let Err(error) = ready {
-            return Err(Rejected::new(error, slice));
-        }
-        let address = slice.leak();
-        // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device
-        // that has no pools, by `cuMemAlloc`. `leak` gave it away, so nothing else frees it.
-        let allocation = unsafe { Allocation::adopt(context, address, bytes, Origin::Pool) };
-        Ok(Self::new(allocation, Placement::Device.into()))
-    }
-
-    /// Turns the memory into a slice of `cudarc`'s, which frees it in the order of `stream`. Waits for all
-    /// work of the context, so that no other stream still uses it.
-    ///
-    /// # Errors
-    /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own or is a
-    /// reservation, `stream` is another device's, or the bytes are not a whole number of `T`; else what the
-    /// driver reports.
-    #[allow(clippy::result_large_err, reason = "what comes back is the memory itself")]
-    pub fn into_slice<T: Pod + DeviceRepr>(
-        self,
-        stream: &CudaStream,
-    ) -> Result<CudaSlice<T>, Rejected<Self>> {
-        let size = size_of::<T>();
-        let whole = |bytes: u64| usize::try_from(bytes).ok().filter(|bytes| bytes.is_multiple_of(size));
-        let context = &stream.core().context;
-        let bytes = match whole(self.len()).filter(|_| size > 0 && align_of::<T>() <= 256) {
-            Some(bytes) => bytes,
-            None => {
-                let reason =
-                    format!("{} bytes are not a whole number of {}", self.len(), std::any::type_name::<T>());
-                return Err(Rejected::new(BackendError::invalid("element type", reason), self));
-            }
-        };
-        let ready = if self.kind().placement != Placement::Device {
-            Err(BackendError::invalid("memory", "only the device's own memory can be a slice"))
-        } else if self.allocation.mappings().is_some() {
-            Err(BackendError::invalid("memory", "it is a reservation, which a slice cannot free"))
-        } else if !context.is_same(self.allocation.context().cudarc()) {
-            Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
-        } else {
-            // `cudarc` panics where it cannot make its two events, so they are made once before.
-            let events = RawEvent::new(context).and_then(|_| RawEvent::new(context));
-            events.and_then(|_| context.enter()?.synchronize_all())
-        };
-        if let Err(error) = ready {
-            return Err(Rejected::new(error, self));
-        }
-        // An error that a destructor of `cudarc`'s left behind would be taken for one of its events.
-        let _ = stream.cudarc().context().check_err();
-        let address = self.into_allocation().release();
-        // SAFETY: the address is the start of an allocation of `bytes` bytes of the stream's context, which
-        // `release` gave away. Whatever its bytes are, they are values of `T`, which is `Pod`.
-        Ok(unsafe { stream.cudarc().upgrade_device_ptr(address, bytes / size) })
-    }
-}
-
 // SAFETY: it pushes what the implementation for `u64` pushes for the view's address, which is what a kernel's
 // pointer parameter is; the reference lives as long as the launch's arguments (`'b: 'a`), and with it the
 // view, whose region keeps the memory where it is.
-unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b CudaView<'_, T>> for LaunchArgs<'a> {
+unsafe impl<'a, 'b: 'a, T, A> PushKernelArg<&'b CudaView<'_, T, A>> for LaunchArgs<'a> {
     #[inline(always)]
-    fn arg(&mut self, view: &'b CudaView<'_, T>) -> &mut Self {
+    fn arg(&mut self, view: &'b CudaView<'_, T, A>) -> &mut Self {
         self.arg(view.address())
     }
 }

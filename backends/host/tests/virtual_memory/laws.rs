@@ -245,8 +245,7 @@ fn take(step: Step, real: &mut Real, twin: &mut Twin) {
         }
         Step::SetAccess(reservation, range) if reservation < reservations => {
             let (at, pages) = twin.pages(reservation, range);
-            let answer =
-                device.set_access(&real.reservations[reservation], at * PAGE, pages * PAGE, &[device.id()]);
+            let answer = device.set_access(&real.reservations[reservation], at * PAGE, pages * PAGE);
             let whole = twin.whole(reservation, at, pages);
             refused(whole.is_some(), answer);
             whole.into_iter().flatten().flatten().for_each(|page| page.accessible = true);
@@ -304,7 +303,7 @@ fn take(step: Step, real: &mut Real, twin: &mut Twin) {
                     device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).map(drop)
                 }
                 Call::Map => device.map(reservation, 0, handle),
-                Call::SetAccess => device.set_access(reservation, 0, PAGE, &[]),
+                Call::SetAccess => device.set_access(reservation, 0, PAGE),
                 _ => device.unmap(reservation, 0, PAGE),
             };
             assert!(matches!(answer, Err(BackendError::Driver { code: -1, .. })), "{call:?}: {answer:?}");

@@ -30,8 +30,8 @@ fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
                     let [first, second] = if round % 2 == 0 { [0, 1] } else { [3, 1] };
                     device.map(reservation, base + first * PAGE, &memory[0]).expect("room");
                     device.map(reservation, base + second * PAGE, &memory[1]).expect("room");
-                    device.set_access(reservation, base + first * PAGE, PAGE, &[]).expect("mapped");
-                    device.set_access(reservation, base + second * PAGE, 2 * PAGE, &[]).expect("mapped");
+                    device.set_access(reservation, base + first * PAGE, PAGE).expect("mapped");
+                    device.set_access(reservation, base + second * PAGE, 2 * PAGE).expect("mapped");
                     let value = (round * THREADS + thread) as u8;
                     device.fill(&stream, part(second, 2), 0xFF).expect("queued");
                     device.fill(&stream, part(first, 1), value).expect("queued");
@@ -66,7 +66,7 @@ fn work_under_a_storm_of_mapping_is_done_or_fails_and_nothing_else() {
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let _ = device.map(reservation, offset, physical);
-                    let _ = device.set_access(reservation, offset, PAGE, &[]);
+                    let _ = device.set_access(reservation, offset, PAGE);
                     // Here and there: where threads share a core, work gets its turn now with the page and
                     // now without.
                     std::thread::yield_now();

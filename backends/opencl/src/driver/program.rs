@@ -25,11 +25,10 @@ use vrampool_backend::{BackendError, fork};
 ///
 /// let stream = device.create_stream()?;
 /// let memory = device.allocate(&AllocationRequest::new(4 * 100, Placement::Device))?;
-/// let view = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
-/// let to = view.as_view();
+/// let to = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
 /// let grid = Grid::new(100, [1, 1]);
 /// // SAFETY: the kernel takes a region and a number, and writes as many floats as the view has.
-/// unsafe { ones.launch(&stream, grid, &Arguments::new().view(to).long(to.len() as u64)) }?;
+/// unsafe { ones.launch(&stream, grid, &Arguments::new().view(&to).long(to.len() as u64)) }?;
 /// let mut bytes = [0; 4];
 /// device.download(&stream, to.region().slice(..4)?, &mut bytes)?;
 /// assert_eq!(f32::from_ne_bytes(bytes), 1.0);
@@ -162,7 +161,7 @@ impl<'a> Arguments<'a> {
 
     /// Two arguments: the buffer of a view, a pointer to global memory, and the view's offset in it, bytes, a
     /// `ulong`.
-    pub fn view<T>(mut self, view: &'a OpenClView<'_, T>) -> Self {
+    pub fn view<T, A>(mut self, view: &'a OpenClView<'_, T, A>) -> Self {
         self.list.push(Argument::Buffer(view.region().memory().allocation.buffer()));
         self.long(view.offset())
     }

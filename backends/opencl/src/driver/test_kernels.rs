@@ -57,8 +57,8 @@ impl TestKernels {
     ) -> Result<(), BackendError> {
         aligned(&bytes.as_region())?;
         let bytes = stream.view_mut::<u8>(bytes)?;
-        let count = bytes.as_view().len() as u64;
-        let arguments = Arguments::new().view(bytes.as_view()).long(count).long(seed);
+        let count = bytes.len() as u64;
+        let arguments = Arguments::new().view(&bytes).long(count).long(seed);
         // SAFETY: the arguments are the kernel's; the start is aligned to its words, and it goes through
         // `count` bytes.
         unsafe { self.write_pattern.launch(stream, self.elements(count / 4), &arguments) }
@@ -79,12 +79,12 @@ impl TestKernels {
         aligned(&bytes)?;
         stream.check_regions(Some(&bytes), Some(&count.as_region()))?;
         let (bytes, count) = (stream.view::<u8>(bytes)?, stream.view_mut::<u64>(count)?);
-        if count.as_view().len() != 1 {
-            let reason = format!("it has {} elements, not 1", count.as_view().len());
+        if count.len() != 1 {
+            let reason = format!("it has {} elements, not 1", count.len());
             return Err(BackendError::invalid("count", reason));
         }
         let len = bytes.len() as u64;
-        let arguments = Arguments::new().view(&bytes).long(len).long(seed).view(count.as_view());
+        let arguments = Arguments::new().view(&bytes).long(len).long(seed).view(&count);
         // SAFETY: as in `write_pattern`; the count is one aligned `u64`, and groups are as large as the
         // kernel asks for.
         unsafe { self.count_mismatches.launch(stream, self.elements(len / 4), &arguments) }

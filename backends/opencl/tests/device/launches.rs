@@ -30,7 +30,7 @@ fn a_kernel_takes_views_wherever_they_lie_and_comes_in_order() {
         for (round, [from, to]) in [[24, 512], [512, 100], [100, 24]].into_iter().enumerate() {
             let from = stream.view::<f32>(place(from).as_region()).expect("a view");
             let to = stream.view_mut::<f32>(place(to)).expect("a view");
-            let arguments = Arguments::new().view(&from).float(2.0).view(to.as_view()).long(5);
+            let arguments = Arguments::new().view(&from).float(2.0).view(&to).long(5);
             // More items than elements, and fewer.
             let grid = Grid::new(1 + 2 * round, [2, 1]);
             // SAFETY: the arguments are the kernel's, and it goes through five floats of either view.

@@ -69,7 +69,7 @@ fn a_limit_is_no_more_than_the_device_has() {
     for device in all_devices() {
         let ordinal = device.listed().ordinal;
         let huge = OpenClDevice::builder(ordinal).memory_limit(u64::MAX).build().expect("a device");
-        assert_eq!(huge.memory_info().expect("an answer").total_bytes, device.listed().total_bytes);
+        assert_eq!(huge.memory_info().expect("an answer").total_bytes, device.properties().total_bytes);
         let nothing = OpenClDevice::builder(ordinal).memory_limit(0).build().expect("a device");
         assert!(
             nothing

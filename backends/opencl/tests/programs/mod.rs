@@ -74,7 +74,6 @@ impl Programs {
         let kernel = self.add_one.lock();
         set(&kernel, 0, from.cl_mem());
         set(&kernel, 1, from.first());
-        let to = to.as_view();
         set(&kernel, 2, to.cl_mem());
         set(&kernel, 3, to.first());
         run(stream, &kernel, from.len().min(to.len()));
@@ -101,7 +100,6 @@ impl Programs {
     ) {
         let view = stream.view_mut::<u8>(RegionMut::whole(memory, stream)).expect("a view");
         let kernel = self.set_slowly.lock();
-        let view = view.as_view();
         set(&kernel, 0, view.cl_mem());
         set(&kernel, 1, view.first());
         set(&kernel, 2, view.len() as u64);

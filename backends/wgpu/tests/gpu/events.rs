@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::{
-    Backend, Event, Placement, RegionMut, TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu,
+    Backend, DeviceKind, Event, Placement, RegionMut, TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu,
 };
 
 /// Bytes that busy work goes through.
@@ -15,8 +15,8 @@ const BUSY: u64 = 1 << 20;
 /// A device that works behind a submission. Mesa's OpenGL on the processor works within it.
 fn asynchronous_device() -> Option<WgpuDevice> {
     let device = first_device()?;
-    if device.listed().is_cpu() && device.listed().api == "gl" {
-        vrampool_test_support::skipped(format_args!("{} works within a submission", device.listed().name));
+    if device.listed().kind == DeviceKind::Cpu && device.listed().interface == "gl" {
+        vrampool_test_support::skipped(format_args!("{} works within a submission", device.listed().device));
         return None;
     }
     Some(device)

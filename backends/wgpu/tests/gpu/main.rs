@@ -47,7 +47,7 @@ fn can_map(device: &WgpuDevice) -> bool {
 fn mapping_device() -> Option<WgpuDevice> {
     let device = first_device()?;
     if !can_map(&device) {
-        skipped(format_args!("{} keeps no memory mapped", device.listed().api));
+        skipped(format_args!("{} keeps no memory mapped", device.listed().interface));
         return None;
     }
     Some(device)
@@ -59,7 +59,7 @@ fn counted_device() -> Option<WgpuDevice> {
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     if device.device().generate_allocator_report().is_none() {
-        skipped(format_args!("wgpu has no figures of what it holds on {}", device.listed().api));
+        skipped(format_args!("wgpu has no figures of what it holds on {}", device.listed().interface));
         return None;
     }
     Some(device)

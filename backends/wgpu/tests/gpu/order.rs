@@ -71,8 +71,8 @@ impl World {
                 let (read, written) =
                     (stream.view(source()).expect("a view"), stream.view_mut(target()).expect("a view"));
                 let record = |encoder: &mut wgpu::CommandEncoder| {
-                    let (from, to) = (read.buffer(), written.as_view().buffer());
-                    encoder.copy_buffer_to_buffer(from, read.offset(), to, written.as_view().offset(), len);
+                    let (from, to) = (read.buffer(), written.buffer());
+                    encoder.copy_buffer_to_buffer(from, read.offset(), to, written.offset(), len);
                 };
                 let recorded = || {
                     let mut encoder = device.device().create_command_encoder(&Default::default());
@@ -159,7 +159,7 @@ fn an_event_covers_what_was_submitted_to_wgpus_queue() {
         for _ in 0..10 {
             encoder.copy_buffer_to_buffer(one.buffer(), 0, two.buffer(), 0, large);
         }
-        encoder.copy_buffer_to_buffer(two.buffer(), 0, written.as_view().buffer(), 0, 4);
+        encoder.copy_buffer_to_buffer(two.buffer(), 0, written.buffer(), 0, 4);
         device.queue().submit([encoder.finish()]);
         let event = device.record(&stream).expect("an event");
         while !event.is_complete().expect("an answer") {
@@ -215,7 +215,7 @@ fn work_completes_without_a_query() {
     let seen = memory(&device);
     let written = stream.view_mut(RegionMut::whole(&seen, &stream)).expect("a view");
     stream
-        .encode(|encoder| encoder.copy_buffer_to_buffer(&buffer, 0, written.as_view().buffer(), 0, BYTES))
+        .encode(|encoder| encoder.copy_buffer_to_buffer(&buffer, 0, written.buffer(), 0, BYTES))
         .expect("commands");
     assert_eq!(read(&device, &stream, &seen), vec![0x77; BYTES as usize]);
 }

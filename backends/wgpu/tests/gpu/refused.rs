@@ -49,25 +49,6 @@ fn sizes_and_usages_that_cannot_be() {
 }
 
 #[test]
-fn alignments_above_its_own() {
-    let Some(device) = first_device() else { return };
-    let own = device.properties().alignment;
-    let of = |alignment| {
-        device.allocate(&AllocationRequest::new(BYTES, Placement::Device).with_alignment(alignment))
-    };
-    for alignment in [1, 4, own] {
-        of(alignment).expect("its own alignment and less");
-    }
-    for alignment in [2 * own, 1 << 20, 1 << 63] {
-        let error = of(alignment).expect_err("more than its own");
-        assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-    }
-    for alignment in [0, 3, own + 1] {
-        assert!(invalid(of(alignment)).contains("power of two"), "{alignment}");
-    }
-}
-
-#[test]
 fn offsets_lengths_and_usages_of_copies() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");

@@ -49,10 +49,7 @@ fn a_shader_gets_the_region_and_nothing_else() {
         fill(&device, &stream, &memory, 1);
         let region = RegionMut::new(&memory, offset, len, &stream).expect("a region");
         let view = stream.view_mut(region).expect("a view");
-        assert_eq!(
-            (view.region().offset(), view.as_view().len(), view.as_view().is_empty()),
-            (offset, len, false)
-        );
+        assert_eq!((view.region().offset(), view.len(), view.is_empty()), (offset, len, false));
         let binding = view.binding().expect("a binding");
         assert_eq!((binding.offset, binding.size.map(std::num::NonZero::get)), (offset, Some(len)));
         // Straight to the queue: the fill is submitted since the view was made.

@@ -11,7 +11,7 @@ impl<B: Backend> ArenaCore<B> {
         let device = self.virtual_memory()?;
         for view in views {
             for (start, bytes, of) in view.runs(Mapping::is_mapped) {
-                self.timed(|| device.unmap_unused(&view.memory, start, bytes))?;
+                self.timed(|| device.unmap(&view.memory, start, bytes))?;
                 view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Out);
             }
         }
@@ -34,7 +34,7 @@ impl<B: Backend> ArenaCore<B> {
                 mapping.state = MapState::Mapped;
             }
             for (start, bytes, of) in view.runs(|mapping| mapping.state == MapState::Mapped) {
-                self.timed(|| device.set_access(&view.memory, start, bytes, &[]))?;
+                self.timed(|| device.set_access(&view.memory, start, bytes))?;
                 view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Accessible);
             }
         }

@@ -86,7 +86,7 @@ impl<B: Backend> ArenaCore<B> {
             }
             lacks = Lack::Mappings;
             for run in runs(&growth.new) {
-                self.timed(|| device.set_access(range, run.start, run.bytes, &[]))?;
+                self.timed(|| device.set_access(range, run.start, run.bytes))?;
             }
             let stitch = |(pieces, _): &(Vec<Extent>, _)| self.stitch(pieces, &growth.new, &new, mapped);
             growth.stitched.as_ref().map(stitch).transpose()
@@ -125,7 +125,7 @@ impl<B: Backend> ArenaCore<B> {
             let unmap = || {
                 let device = self.virtual_memory()?;
                 // No work has used it yet.
-                self.timed(|| device.unmap_unused(range, run.start, run.bytes))
+                self.timed(|| device.unmap(range, run.start, run.bytes))
             };
             if unmap().is_err() {
                 break;
@@ -175,11 +175,11 @@ impl<B: Backend> ArenaCore<B> {
             mapped += 1;
             Ok(())
         });
-        let allow = |run: &Extent| self.timed(|| device.set_access(memory, run.start, run.bytes, &[]));
+        let allow = |run: &Extent| self.timed(|| device.set_access(memory, run.start, run.bytes));
         let made = made.and_then(|()| runs(&extents).iter().try_for_each(allow));
         if made.is_err() {
             // Dropping the range would also unmap it, but would wait for unrelated work.
-            let unmap = |run: &Extent| self.timed(|| device.unmap_unused(memory, run.start, run.bytes));
+            let unmap = |run: &Extent| self.timed(|| device.unmap(memory, run.start, run.bytes));
             let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
         }
         made

@@ -253,14 +253,14 @@ impl<B: Backend> ArenaCore<B> {
             let goes = |part: &StitchedPart| *goes || has(pieces, part.piece);
             let extent = |part: &StitchedPart| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
-                self.timed(|| device.unmap_unused(&stitched.memory, run.start, run.bytes))?;
+                self.timed(|| device.unmap(&stitched.memory, run.start, run.bytes))?;
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
         }
         // One call for adjacent pieces: separate calls would split the device's mappings.
         let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
         for run in runs(&extents) {
-            self.timed(|| device.unmap_unused(range, run.start, run.bytes))?;
+            self.timed(|| device.unmap(range, run.start, run.bytes))?;
             let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
             pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_unmapped = true);
         }

@@ -243,15 +243,9 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         self.below()?.map(&reservation.inner, offset, &physical.driver::<AuditPhysical>()?.inner)
     }
 
-    fn set_access(
-        &self,
-        reservation: &AuditMemory<B>,
-        offset: u64,
-        bytes: u64,
-        devices: &[DeviceId],
-    ) -> Result<(), BackendError> {
+    fn set_access(&self, reservation: &AuditMemory<B>, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.called("set_access");
-        self.below()?.set_access(&reservation.inner, offset, bytes, devices)
+        self.below()?.set_access(&reservation.inner, offset, bytes)
     }
 
     fn unmap(&self, reservation: &AuditMemory<B>, offset: u64, bytes: u64) -> Result<(), BackendError> {
