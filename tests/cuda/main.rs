@@ -6,6 +6,5 @@ mod driver_pool;
 #[cfg(feature = "prometheus")]
 mod label;
 mod streams;
-mod test_kernels;
 
 const MIB: u64 = 1 << 20;
