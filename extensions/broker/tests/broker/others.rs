@@ -1,6 +1,6 @@
 //! Other users of the device. A second process on a GPU: `tests/cuda_second_process.rs`.
 
-use super::{MIB, Squarer, device, numbers};
+use super::{MIB, Squarer, device};
 use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Placement};
