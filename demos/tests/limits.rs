@@ -52,12 +52,15 @@ fn a_solver_without_memory_ends_with_an_error() {
 /// Whether a solver fails that has so many MiB of addresses (`-v`), or of data (`-d`).
 fn fails_to_solve(option: &str, mebibytes: u64) -> bool {
     let limit = format!("ulimit {option} {}", mebibytes << 10);
+    if !output(&limit, &["--version"]).status.success() {
+        // Neither the kernel nor the loader starts the program with so little.
+        return false;
+    }
     let arguments = ["solve", "--backend", "host", "--runs", "1000000", "--samples", "8", "--steps", "1"];
     let Output { status, stderr, .. } = output(&limit, &arguments);
     let error = String::from_utf8(stderr).expect("UTF-8");
-    // The loader's own error is 127.
-    assert!(matches!(status.code(), Some(0 | 1 | 127)), "{limit}: {status}\n{error}");
-    if status.code() != Some(1) {
+    assert!(matches!(status.code(), Some(0 | 1)), "{limit}: {status}\n{error}");
+    if status.success() {
         return false;
     }
     let is_reported = ["out of memory", "Resource temporarily unavailable", "bytes of host memory"]

@@ -9,7 +9,8 @@
 //! * `pool_core`: a new pool, its lock and its classes.
 //!
 //! The types of pools, depots, buckets and blocks, whatever the backend, refer to each other: a block knows its pool, and
-//! the pool's depot has blocks in its buckets. They are in this file. What each of them does is in those files.
+//! the pool's depot has blocks in its buckets. They are in this file. What each of them does is in `block`,
+//! `store::buckets`, `store::depot` and `store::depot_lock`.
 
 pub mod arena;
 pub(crate) mod block;
@@ -189,7 +190,6 @@ pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
 }
 
 /// The [shared store](crate::heap::store::depot) of idle blocks.
-#[derive(Debug)]
 pub(crate) struct Depot {
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,

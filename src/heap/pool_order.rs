@@ -1,12 +1,10 @@
 //! Markers of a pool's idle blocks: recorded when large blocks are freed and when idle blocks are asked for,
 //! polled when no idle block is ready.
 
-use crate::heap::Block;
-use crate::heap::Depot;
 use crate::heap::arena::DeviceArena;
 use crate::heap::magazine;
 use crate::heap::store::depot::Accept;
-use crate::heap::{BackendState, PoolCore};
+use crate::heap::{BackendState, Block, Depot, PoolCore};
 use crate::source::Key;
 use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};

@@ -1,9 +1,8 @@
 //! An allocated buffer of a pool.
 
 use crate::error::Error;
-use crate::heap::Block;
-use crate::heap::PoolCore;
 use crate::heap::stats::outcomes::DeviceCall;
+use crate::heap::{Block, PoolCore};
 use crate::streams::order::WaitFor;
 use std::fmt;
 use std::marker::PhantomData;

@@ -88,7 +88,7 @@ fn w14_errors_and_devices_are_ignored() {
     device.faults().fail_nth(Call::MemoryInfo, 1);
     let answer = DeviceArena::builder(&device).build();
     assert!(
-        matches!(&answer.as_ref().err().and_then(Error::backend), Some(BackendError::Driver { call, .. }) if call == "memory_info")
+        matches!(&answer.as_ref().err().and_then(Error::backend), Some(BackendError::Driver { call, .. }) if call == "MemoryInfo")
     );
     let asked = device.faults().calls(Call::MemoryInfo);
     let arena = DeviceArena::builder(&device).limit(MB).build().expect("memory");

@@ -9,8 +9,8 @@ use vrampool_backend::{AllocationRequest, BackendError, MemoryKind, Physical, Vi
 
 /// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs
 /// nothing before it is touched. Physical memory is counted like memory that is
-/// [allocated](Backend::allocate), once, however often it is mapped, until the last handle to it and the last
-/// reservation that maps it are dropped and queued work is done.
+/// [allocated](vrampool_backend::Backend::allocate), once, however often it is mapped, until the last handle to it and
+/// the last reservation that maps it are dropped and queued work is done.
 ///
 /// Work that touches bytes which are not mapped or not accessible does not run; it is a failure of its
 /// stream, as a kernel's panic is. Work that uses physical memory at two addresses and writes it is one too.

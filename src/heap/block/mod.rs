@@ -5,13 +5,12 @@ mod backend_part;
 pub(crate) mod recycled_records;
 
 use crate::error::{Error, Forbidden};
-use crate::heap::Block;
 use crate::heap::arena::Refill;
 use crate::heap::block::backend_part::BackendPart;
 use crate::heap::magazine::class_table::{self, NO_BIN};
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
-use crate::heap::{BackendState, PoolCore};
+use crate::heap::{BackendState, Block, PoolCore};
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::order::{Need, Order, WaitFor};

@@ -7,9 +7,7 @@
 //!
 //! A pool without an arena recycles records whose memory the driver has back, for its next misses.
 
-use crate::heap::BackendState;
-use crate::heap::Block;
-use crate::heap::Depot;
+use crate::heap::{BackendState, Block, Depot};
 use crate::source::Key;
 use std::mem;
 use std::time::Duration;

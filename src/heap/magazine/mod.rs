@@ -37,13 +37,11 @@ pub(crate) mod reclaim_thread;
 pub(crate) mod slots;
 pub(crate) mod thread_cache;
 
-use crate::heap::Block;
-use crate::heap::Depot;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::known::{Known, KnownPool, Numbers};
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::{DROPPED, NEVER, PoolCore};
+use crate::heap::{Block, DROPPED, Depot, NEVER, PoolCore};
 use crate::sync::thread_slot::{Leave, ThreadSlot};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;

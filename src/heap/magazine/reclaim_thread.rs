@@ -10,8 +10,7 @@
 //! At most one such thread exists, and only while there are magazines of dropped or closed pools or from before a cap
 //! was lowered. If it cannot be started, and in a child process, the calls above free the blocks.
 
-use crate::heap::Block;
-use crate::heap::PoolCore;
+use crate::heap::{Block, PoolCore};
 use crate::sync::{GlobalCondvar, GlobalMutex, GlobalU64};
 use std::cell::Cell;
 use std::mem;

@@ -1,13 +1,12 @@
 //! One thread's magazines for one pool: bins of idle blocks, linked through their records.
 
-use crate::heap::Block;
 use crate::heap::ledger::accounts::Delta;
 use crate::heap::magazine::class_table;
 use crate::heap::magazine::class_table::BINS;
 use crate::heap::magazine::counters::{HighWater, ThreadCounters};
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::store::buckets::SAME_STREAM_SEARCH;
-use crate::heap::{NEVER, PoolCore};
+use crate::heap::{Block, NEVER, PoolCore};
 use std::cell::{Cell, RefCell};
 use std::mem;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! The allocation path past the magazines.
 
 use crate::error::{Error, Forbidden, Shortage};
-use crate::heap::Block;
-use crate::heap::PoolCore;
 use crate::heap::arena;
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
@@ -16,6 +14,7 @@ use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::times;
 use crate::heap::store::depot::{Accept, Taken};
 use crate::heap::store::supply::SourceMemory;
+use crate::heap::{Block, PoolCore};
 use crate::source::Key;
 use crate::streams::order;
 use crate::sync::Instant;

@@ -1,14 +1,13 @@
 //! Requests for memory at an address, as the return to an earlier state of live blocks makes them.
 
 use crate::error::{Error, Shortage};
-use crate::heap::Block;
-use crate::heap::PoolCore;
 use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::request::reservation::Reservation;
 use crate::heap::store::depot::Accept;
 use crate::heap::store::keep::Borrowed;
 use crate::heap::store::supply::SourceMemory;
+use crate::heap::{Block, PoolCore};
 use crate::source::Key;
 use crate::streams::order::Need;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Requests with a deadline, which another thread serves where the driver may be called: a call lasts as long as it lasts.
 
 use crate::error::{Error, Shortage};
-use crate::heap::Block;
-use crate::heap::PoolCore;
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::Request;
@@ -10,6 +8,7 @@ use crate::heap::request::driver_threads;
 use crate::heap::request::position::{GRACE, Position};
 use crate::heap::request::reservation::Reservation;
 use crate::heap::store::release::is_releasing;
+use crate::heap::{Block, PoolCore};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 

@@ -15,10 +15,10 @@ use vrampool_backend::{Backend, BackendError, Scarce};
 
 impl<B: Backend> Request<'_, B> {
     /// Asks the source. While it is out of memory, releases least recently requested classes up to the size of
-    /// the request, then all idle memory; then closes the holes of an arena; and last, trims other pools. Asks
-    /// again after each, if memory may be released then. The request that releases everything
-    /// waits for releases in progress, and is served before later requests, here and at the driver. Nothing of this
-    /// begins after the time of the request.
+    /// the request, then all idle memory; then closes the holes of an arena; and last, trims other pools. Asks again
+    /// after each. Fails before any of that if memory may not be released. The request that releases everything waits
+    /// for releases in progress, and is served before later requests, here and at the driver. Nothing of this begins
+    /// after the time of the request.
     pub(super) fn ask_source(&self) -> Result<SourceMemory<B>, Error> {
         let &Request { pool, key, stream, position, .. } = self;
         let supply = self.supply();

@@ -2,7 +2,6 @@
 //! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::{Error, Shortage};
-use crate::heap::Depot;
 use crate::heap::ledger::admission::NoShare;
 use crate::heap::ledger::pool_tree::Asked;
 use crate::heap::magazine;
@@ -12,7 +11,7 @@ use crate::heap::request::position::Position;
 use crate::heap::request::queue::Awaited;
 use crate::heap::request::reservation::{NoRoom, Reservation};
 use crate::heap::store::release::is_releasing;
-use crate::heap::{BackendState, DepotGuard, Life, PoolCore, Recall};
+use crate::heap::{BackendState, Depot, DepotGuard, Life, PoolCore, Recall};
 use crate::streams::order::Need;
 use crate::sync::Instant;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 impl<B: Backend> Request<'_, B> {
     /// Reserves the bytes of the request within limit and budget, and releases idle memory as they require. With
     /// `takes_idle`, fails with [`NoRoom::Idle`] while an idle block serves it. Fails with [`NoRoom::Refused`] where
-    /// memory may not be released or waited for.
+    /// memory may not be released or waited for, and if the pool is closed or asleep.
     pub(super) fn make_room(&self, takes_idle: bool) -> Result<Reservation, NoRoom> {
         let &Request { pool, key, requested, position, .. } = self;
         let (class, is_of_arena) = (key.class, !self.supply().asks_driver(key));

@@ -1,7 +1,7 @@
 //! The way of a request that no magazine serves, and the requests that wait.
 //!
 //! * `allocate`: finds idle memory, makes new memory beside that of other streams, else makes a miss;
-//!   `observed`: the same, and frees, with hooks; `at_address`: memory at an address;
+//!   `observed`: the same, with hooks; `at_address`: memory at an address;
 //! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may, or until a
 //!   share has room; `reservation`: bytes counted before the source delivers them; `ladder`: what is tried when the
 //!   source refuses, and the refusal; `device_pools`: other pools on the device, which release memory then;

@@ -1,15 +1,14 @@
 //! Requests of a pool with hooks, which are called around each request and free.
 //!
-//! The class table of such a pool has no bins, so its requests and frees go past the hit path and reach this
-//! one place. Behind it the magazines work as usual. Pools without hooks have no overhead.
+//! The class table of such a pool has no bins, so its requests go past the hit path and reach this one place; its frees
+//! are in `store::release`. Behind it the magazines work as usual. Pools without hooks have no overhead.
 
 use crate::error::Error;
-use crate::heap::Block;
-use crate::heap::PoolCore;
 use crate::heap::request::Request;
 use crate::heap::request::position::Position;
 use crate::heap::store::release::without_waits;
 use crate::heap::store::supply::SourceMemory;
+use crate::heap::{Block, PoolCore};
 use std::panic::Location;
 use std::sync::Arc;
 use vrampool_backend::spi::{Occasion, Ticket};

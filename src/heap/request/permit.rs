@@ -1,10 +1,9 @@
 //! The limit and the budget: whether a miss may ask the source, and what must be released or waited for first.
 
-use crate::heap::Block;
-use crate::heap::Depot;
 use crate::heap::ledger::accounts::Admission;
 use crate::heap::request::position::Position;
 use crate::heap::request::reservation::NoRoom;
+use crate::heap::{Block, Depot};
 use crate::source::Key;
 
 impl Depot {

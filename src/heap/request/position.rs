@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::Duration;
 
 /// Time that a driver call may take beyond the deadline of its request before the request ends without it. A request
@@ -25,7 +26,7 @@ pub(crate) struct Position<'a> {
     /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no
     /// deadline.
     pub(super) until: Option<Instant>,
-    /// Whether it is that of another thread's request, which leaves the queue.
+    /// Whether the request is another thread's, whose position leaves the queue.
     is_of_other: bool,
 }
 
@@ -165,7 +166,8 @@ impl<'a> Position<'a> {
 
 impl Drop for Position<'_> {
     fn drop(&mut self) {
-        if !self.is_of_other && self.number() != Queue::LAST {
+        // After a panic hooks of the request run before that thread leaves the queue, and may use the pool.
+        if (!self.is_of_other || thread::panicking()) && self.number() != Queue::LAST {
             self.leave(&mut self.pool.depot());
             self.pool.notify_freed();
         }

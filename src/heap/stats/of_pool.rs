@@ -2,16 +2,15 @@
 //! failures, errors of the device, waits and times.
 
 use crate::error::Error;
-use crate::heap::Depot;
-use crate::heap::Requests;
 use crate::heap::ledger::accounts::positive;
 use crate::heap::magazine;
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;
-use crate::heap::{DepotGuard, PoolCore};
+use crate::heap::{Depot, DepotGuard, PoolCore, Requests};
 use crate::sync::{Instant, unix_seconds};
+use std::fmt;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, BackendError, fork};
@@ -56,6 +55,15 @@ impl Depot {
         }
         all.requested = positive(all.requested);
         all
+    }
+}
+
+impl fmt::Debug for Depot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Depot")
+            .field("life", &self.life)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,8 @@
 //! Idle blocks and request counts of a pool, by kind and class. Under the depot's lock.
 
-use crate::heap::Block;
 use crate::heap::magazine::class_table;
 use crate::heap::size_class::SizeClasses;
-use crate::heap::{Bucket, Buckets, Requests};
+use crate::heap::{Block, Bucket, Buckets, Requests};
 use crate::source::Key;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

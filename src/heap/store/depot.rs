@@ -4,7 +4,6 @@
 //! `magazine::exchange`.
 
 use crate::error::Error;
-use crate::heap::Depot;
 use crate::heap::ledger::accounts::Accounts;
 use crate::heap::ledger::caps::Caps;
 use crate::heap::magazine::thread_cache::ThreadCache;
@@ -12,7 +11,7 @@ use crate::heap::request::queue::Queue;
 use crate::heap::stats::table::PoolStats;
 pub(crate) use crate::heap::store::buckets::{Keys, Taken};
 use crate::heap::store::keep::note_idle;
-use crate::heap::{BackendState, Block, Buckets, Life, Requests, Threads};
+use crate::heap::{BackendState, Block, Buckets, Depot, Life, Requests, Threads};
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
 use std::sync::Weak;

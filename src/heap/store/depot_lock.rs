@@ -8,8 +8,7 @@
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
 //! [buckets](crate::heap::store::buckets).
 
-use crate::heap::{BackendState, Depot, DepotGuard, Family, Life};
-use crate::heap::{LockedDepot, PoolLock};
+use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, PoolLock};
 use crate::sync::Condvar;
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::mem;

@@ -1,7 +1,6 @@
 //! Takes idle blocks out of the depot.
 
-use crate::heap::Block;
-use crate::heap::Depot;
+use crate::heap::{Block, Depot};
 use vrampool_backend::{MemoryKind, StreamId};
 
 impl Depot {

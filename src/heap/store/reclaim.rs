@@ -2,14 +2,13 @@
 //! cap, or if the device lacks memory.
 
 use crate::error::Error;
-use crate::heap::Depot;
 use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::magazine::slots;
 use crate::heap::request::position::Position;
 use crate::heap::request::queue::Awaited;
 use crate::heap::store::release::is_releasing;
-use crate::heap::{DROPPED, DROPPED_EPOCH, Life, PoolCore, Recall, next_epoch};
+use crate::heap::{DROPPED, DROPPED_EPOCH, Depot, Life, PoolCore, Recall, next_epoch};
 use crate::source::Key;
 use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};

@@ -1,10 +1,9 @@
 //! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
-use crate::heap::Block;
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::reclaim_thread;
-use crate::heap::{Depot, DepotGuard, LockedDepot, PoolCore, Recall};
+use crate::heap::{Block, Depot, DepotGuard, LockedDepot, PoolCore, Recall};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -73,6 +73,7 @@ impl<B: Backend> PoolBuilder<B> {
         let least_limit = caps.limit.min(self.least_above());
         let max_buffers = as_limit(caps.max_buffers_per_bucket);
         caps.max_buffers_per_bucket = as_cap(*of.max_buffers_per_bucket.get_or_insert(max_buffers));
+        of.max_buffers_per_bucket = Some(as_limit(caps.max_buffers_per_bucket));
         caps.cached_class = bytes(&mut of.cached_class, caps.cached_class);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = caps.magazine_bytes.min(caps.max_cached_bytes.min(least_limit) / magazines);

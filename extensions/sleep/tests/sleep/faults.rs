@@ -146,7 +146,7 @@ fn a_second_fault_on_the_way_back_loses_nothing() {
     let _ = setup.sleep.sleep(Offload::Pinned).expect("no fault");
     setup.device.faults().fail_nth(Call::Copy, 2);
     setup.device.faults().fail_nth(Call::Unmap, 1);
-    assert!(setup.sleep.wake().expect_err("two faults").to_string().contains("copy"));
+    assert!(setup.sleep.wake().expect_err("two faults").to_string().contains("Copy"));
     assert!(setup.arena.attachment() == Attachment::Detached && setup.arena.reserved_bytes() > 0);
     let _ = setup.sleep.wake().expect("no fault");
     finish(&setup.sleep);

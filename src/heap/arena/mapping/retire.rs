@@ -83,7 +83,7 @@ impl<B: Backend> ArenaCore<B> {
             return Vec::new();
         }
         Order::poll(self);
-        self.ask_again();
+        self.ask_retiring();
         let have_others = self.virtual_memory().is_ok_and(VirtualMemory::has_others);
         let mut state = self.state.lock();
         let State { backing: Some(backing), uses, .. } = &mut *state else { return Vec::new() };
@@ -107,7 +107,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Asks the users of the ranges that were retired first again, if they have no marker: the device refused it, or
     /// later ones took its place.
-    fn ask_again(&self) {
+    fn ask_retiring(&self) {
         let state = self.state.lock();
         let batch = state.backing.as_ref().and_then(|backing| backing.retiring.front());
         let Some(Retiring { users, tick, .. }) = batch else { return };

@@ -249,7 +249,8 @@ impl<S: Stream> UseMap<S> {
         for mut part in open {
             (part.start, part.end, part.tick) = (part.start.max(start), part.end.min(end), tick);
             if !part.users.contains(&id) {
-                part.users.push(id);
+                // Its bytes are counted for this stream.
+                part.users.insert(1, id);
             }
             self.put_part(part);
         }
