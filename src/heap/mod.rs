@@ -8,8 +8,8 @@
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
 //! * `pool_core`: a new pool, its lock and its classes.
 //!
-//! The types of pools, depots, buckets and blocks, whatever the backend, refer to each other: a block knows its pool, and
-//! the pool's depot has blocks in its buckets. They are in this file. What each of them does is in `block`,
+//! The types of pools, depots, buckets and blocks, whatever the backend, refer to each other: a block knows its pool,
+//! and the pool's depot has blocks in its buckets. They are in this file. What each of them does is in `block`,
 //! `store::buckets`, `store::depot` and `store::depot_lock`.
 
 pub mod arena;
@@ -197,8 +197,8 @@ pub(crate) struct Depot {
     pub(crate) node: Option<(&'static LockedDepot, usize)>,
     /// The last change of the tree that the accounts know.
     known_change: u64,
-    /// The counts since the pool was created, and [`live_buffers`](PoolStats::live_buffers) with those in magazines. Its
-    /// other figures are not kept here.
+    /// The counts since the pool was created, and [`live_buffers`](PoolStats::live_buffers) with those in magazines.
+    /// Its other figures are not kept here.
     counters: PoolStats,
     threads: Threads,
     /// Records without memory.

@@ -50,8 +50,8 @@ impl DeviceListing {
 }
 
 /// Finds the device of a backend that `name` names: `cuda` (the first one that is no processor, or where there is none
-/// the first), `cuda:1`, `1`, or a unique identifier, or as much of its beginning as no other device has, behind `cuda:`
-/// or not.
+/// the first), `cuda:1`, `1`, or a unique identifier, or as much of its beginning as no other device has, behind
+/// `cuda:` or not.
 ///
 /// # Errors
 /// [`BackendError::InvalidArgument`], which lists the devices.

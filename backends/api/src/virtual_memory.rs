@@ -41,8 +41,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// [`BackendError::InvalidArgument`] for no bytes or no multiple of the granularity; else errors of the driver.
     fn reserve(&self, bytes: u64) -> Result<Self::Memory, BackendError>;
 
-    /// Creates physical memory that is mapped nowhere yet, as [requested](AllocationRequest). Where the device has it, network cards can reach
-    /// it (GPUDirect RDMA).
+    /// Creates physical memory that is mapped nowhere yet, as [requested](AllocationRequest). Where the device has it,
+    /// network cards can reach it (GPUDirect RDMA).
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] when there is none left; [`BackendError::InvalidArgument`] as for

@@ -9,8 +9,8 @@ use vrampool_backend::{BackendError, DeviceKind, DeviceListing, fork};
 pub(crate) const BACKEND: &str = "wgpu";
 
 /// Every adapter that wgpu lists by Vulkan, Metal or DirectX 12; where there is none, by OpenGL. wgpu's
-/// environment variable `WGPU_BACKEND`, such as `gl` or `dx12,vulkan`, chooses others. GPUs come before processors that act as one. Reading the list
-/// opens no adapter.
+/// environment variable `WGPU_BACKEND`, such as `gl` or `dx12,vulkan`, chooses others. GPUs come before processors that
+/// act as one. Reading the list opens no adapter.
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::WouldBlock`] in a browser.

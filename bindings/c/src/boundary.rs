@@ -20,8 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
-/// Functions of C's, as the header declares them. Of one without `extern`, a failure becomes the [`Status`] that C gets and
-/// the thread's last error.
+/// Functions of C's, as the header declares them. Of one without `extern`, a failure becomes the [`Status`] that C gets
+/// and the thread's last error.
 macro_rules! exports {
     () => {};
     ($(#[$of:meta])* extern $abi:tt fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $answer:ty)? $body:block $($rest:tt)*) => {

@@ -54,8 +54,9 @@ impl CPool {
         })
     }
 
-    /// An idle block of this thread if it remembers where one is, or of memory that threads share: what `take` takes, by
-    /// C's numbers for pool and stream. This takes no table of pools, no count and, for its own idle blocks, no lock.
+    /// An idle block of this thread if it remembers where one is, or of memory that threads share: what `take` takes,
+    /// by C's numbers for pool and stream. This takes no table of pools, no count and, for its own idle blocks, no
+    /// lock.
     /// `None` is no failure.
     #[inline(always)]
     pub(crate) fn allocate_hit(

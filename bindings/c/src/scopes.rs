@@ -10,8 +10,8 @@ use vrampool::internal;
 #[derive(Debug)]
 struct Scope {
     pool: u64,
-    /// Does not keep a destroyed pool: its last handle calls the driver, which a thread's own variables must not do when
-    /// they are destroyed.
+    /// Does not keep a destroyed pool: its last handle calls the driver, which a thread's own variables must not do
+    /// when they are destroyed.
     tagged: Weak<Tagged>,
     is_open: AtomicBool,
     /// A [`ThreadScope`] ends it.

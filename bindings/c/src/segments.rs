@@ -29,8 +29,8 @@ static CALLBACKS: Mutex<Callbacks> = Mutex::new(Callbacks { on_malloc: None, on_
 /// By number.
 static SEGMENTS: Mutex<BTreeMap<u64, Arc<Segment>>> = Mutex::new(BTreeMap::new());
 
-/// Segments that were freed during a capture, which a wait for the work that uses them would invalidate, or during a copy
-/// of their contents, or that could not be unmapped.
+/// Segments that were freed during a capture, which a wait for the work that uses them would invalidate, or during a
+/// copy of their contents, or that could not be unmapped.
 static DEFERRED: Mutex<Vec<Freed>> = Mutex::new(Vec::new());
 
 /// A segment without a number, and the stream that was named with its free.

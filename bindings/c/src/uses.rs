@@ -66,8 +66,8 @@ pub(crate) fn free_any(address: u64, check: impl Fn(&Held) -> Result<(), Failure
     Ok(())
 }
 
-/// Removes a block and returns it, with the device of its pool. That is looked up first, because a destroyed pool is known
-/// only as long as it has live blocks.
+/// Removes a block and returns it, with the device of its pool. That is looked up first, because a destroyed pool is
+/// known only as long as it has live blocks.
 pub(crate) fn remove(
     address: u64,
     check: impl Fn(&Held) -> Result<(), Failure>,
@@ -77,8 +77,8 @@ pub(crate) fn remove(
 }
 
 impl Held {
-    /// Frees it for the next request; once the device has completed all work, if its users are not all known or it is of a
-    /// released private pool.
+    /// Frees it for the next request; once the device has completed all work, if its users are not all known or it is
+    /// of a released private pool.
     pub(crate) fn free(self, home: &Home) {
         // Before another request may get it.
         if self.note.is_recorded() {
@@ -136,8 +136,8 @@ pub(crate) fn record_stream(address: u64, stream: usize) -> Result<(), Failure> 
     with_block(address, |held, home| record_surely(held, home, stream))
 }
 
-/// Calls `act` with a block and the device of its pool. Waits for a sleep or a wake without the block, because its callback
-/// may use the block.
+/// Calls `act` with a block and the device of its pool. Waits for a sleep or a wake without the block, because its
+/// callback may use the block.
 fn with_block(address: u64, act: impl Fn(&mut Held, &Home) -> Result<(), Failure>) -> Result<(), Failure> {
     let mut pool = 0;
     let done = blocks::borrow(address, |held| {

@@ -1,5 +1,5 @@
-//! PyTorch's symbols on a CUDA device: captures, and the ends of threads and pools. The simulated driver's race detector
-//! sees each mistake.
+//! PyTorch's symbols on a CUDA device: captures, and the ends of threads and pools. The simulated driver's race
+//! detector sees each mistake.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod calls;

@@ -9,8 +9,8 @@ use crate::timing::clock::Effort;
 use crate::timing::workload::{BATCH, RANGE, Workload};
 use vrampool::Error;
 
-/// Times the device itself, an arena, a pool, and the driver's other allocators; in [`Name::Pair`] also a pool's miss by
-/// way of an arena.
+/// Times the device itself, an arena, a pool, and the driver's other allocators; in [`Name::Pair`] also a pool's miss
+/// by way of an arena.
 pub(crate) fn measure<B: Rivals>(
     bench: Name,
     workloads: &[Workload],

@@ -126,8 +126,8 @@ pub(crate) trait Footprint {
     fn held(&self, len: u64, slots: u64) -> u64;
 }
 
-/// Cuts a batch by CuBIE's rule, including all rounding: one chunk if all runs fit, else chunks of as many runs as fit on
-/// each of `slots` streams at a time, and at most `most`. There are fewer streams if not even one run fits on each.
+/// Cuts a batch by CuBIE's rule, including all rounding: one chunk if all runs fit, else chunks of as many runs as fit
+/// on each of `slots` streams at a time, and at most `most`. There are fewer streams if not even one run fits on each.
 /// Returns the partition and the streams.
 ///
 /// # Errors

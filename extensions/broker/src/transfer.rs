@@ -82,8 +82,8 @@ impl<'a, B: Backend> Mover<'a, B> {
         Ok(())
     }
 
-    /// Enqueues the copies of the part of the array at this place from `source`; [`land`](Self::land) completes them. Without a
-    /// block the bytes are copied at once.
+    /// Enqueues the copies of the part of the array at this place from `source`; [`land`](Self::land) completes them.
+    /// Without a block the bytes are copied at once.
     pub(crate) fn download(
         &mut self,
         parts: &mut [HostPart<'_, B>],

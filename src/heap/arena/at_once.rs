@@ -105,8 +105,8 @@ impl<B: Backend> ArenaBuffer<B> {
         self.stream = slots.take_sole(self.block);
         state.free_freed(self.block);
         if state.backing.is_none() {
-            // A resize releases the range. Not the last handle while the lock is held: the block was live in this range,
-            // so the state has one.
+            // A resize releases the range. Not the last handle while the lock is held: the block was live in this
+            // range, so the state has one.
             drop(state.range.keep_handle(self.range.take()));
         }
         self.becomes_empty();
@@ -146,5 +146,29 @@ impl<B: Backend> ArenaBuffer<B> {
             self.holds = OnceLock::new();
         }
         self.is_emptied = true;
+    }
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use crate::host::HostDevice;
+    use crate::{Backend, Pool, Source};
+
+    /// Frees of bookkeeping alone drop no handle, and leave those that are to be dropped to others in time.
+    #[test]
+    fn handles_of_streams_that_came_and_went_leave() {
+        let device = HostDevice::builder().memory_limit(1 << 30).build();
+        if device.virtual_memory().is_none() {
+            return;
+        }
+        let builder = Pool::builder(&device).source(Source::Virtual).max_cached_bytes(0);
+        let pool = builder.magazine_bytes(0).build().expect("a pool");
+        for _ in 0..200 {
+            let stream = device.create_stream().expect("a stream");
+            drop(pool.allocate(8 << 20, &stream).expect("memory"));
+            device.synchronize(&stream).expect("no fault");
+            let handles = pool.arena().expect("it is virtual").core.state.lock().uses.handles();
+            assert!(handles <= 32, "{handles}");
+        }
     }
 }

@@ -81,8 +81,8 @@ impl<B: Backend> State<B> {
         Some(((block, offset, size), stitched))
     }
 
-    /// Takes memory whatever the streams that used it: of a hole of the part of the range that serves the request, else the
-    /// oldest of the free end and the stitched ranges, if the request may be stitched.
+    /// Takes memory whatever the streams that used it: of a hole of the part of the range that serves the request, else
+    /// the oldest of the free end and the stitched ranges, if the request may be stitched.
     #[inline]
     fn find_any(
         &mut self,

@@ -1,4 +1,5 @@
-//! Requests with a deadline, which another thread serves where the driver may be called: a call lasts as long as it lasts.
+//! Requests with a deadline, which another thread serves where the driver may be called: a call lasts as long as it
+//! lasts.
 
 use crate::error::{Error, Shortage};
 use crate::heap::magazine;
@@ -22,8 +23,8 @@ impl Drop for LateBlock {
 }
 
 impl<B: Backend> Request<'_, B> {
-    /// Serves the request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline, another
-    /// thread serves it, and a result after the deadline is reported as a lack of memory.
+    /// Serves the request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline,
+    /// another thread serves it, and a result after the deadline is reported as a lack of memory.
     pub(super) fn in_time(
         &self,
         reserved: Option<Reservation>,

@@ -90,8 +90,8 @@ impl<B: Backend> Request<'_, B> {
 
 impl Position<'_> {
     /// Recalls magazines and waits until other threads have returned them or `enough` holds. Each thread
-    /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE); no wait is longer than
-    /// the time of the request.
+    /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE); no wait is longer
+    /// than the time of the request.
     pub(in crate::heap) fn wait_for_magazines(
         &self,
         mut depot: DepotGuard,

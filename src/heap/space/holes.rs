@@ -46,8 +46,8 @@ impl Holes {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
     }
 
-    /// Removes a block of the smallest size of at least `bytes` from its bin, or returns `NONE`. `choose` returns which of
-    /// several blocks of that size, of which it gets the first. The caller sets the block's new state.
+    /// Removes a block of the smallest size of at least `bytes` from its bin, or returns `NONE`. `choose` returns which
+    /// of several blocks of that size, of which it gets the first. The caller sets the block's new state.
     #[inline(always)]
     pub(super) fn take_smallest(
         &mut self,

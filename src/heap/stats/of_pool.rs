@@ -1,5 +1,5 @@
-//! The figures of one pool: reads its statistics, and counts what happens beside the paths of requests and frees, such as
-//! failures, errors of the device, waits and times.
+//! The figures of one pool: reads its statistics, and counts what happens beside the paths of requests and frees, such
+//! as failures, errors of the device, waits and times.
 
 use crate::error::Error;
 use crate::heap::ledger::accounts::positive;

@@ -25,8 +25,8 @@ pub(crate) struct PhysicalTraits {
     pub(crate) direct_rdma: bool,
     /// As what it can be exported.
     pub(crate) shareable: Option<ShareableKind>,
-    /// Whether other libraries, which find it by its address, can export it as a file descriptor: PyTorch for another process, NCCL for
-    /// its peers.
+    /// Whether other libraries, which find it by its address, can export it as a file descriptor: PyTorch for another
+    /// process, NCCL for its peers.
     pub(crate) is_found_by_address: bool,
 }
 
@@ -168,8 +168,8 @@ impl Current<'_> {
         self.context.library.check(call, code)
     }
 
-    /// Waits for all work of the context, and returns whether it could. Freeing memory waits for it too, and unlike waiting for
-    /// a context does so, and no harm, while a stream of it is captured.
+    /// Waits for all work of the context, and returns whether it could. Freeing memory waits for it too, and unlike
+    /// waiting for a context does so, and no harm, while a stream of it is captured.
     fn is_drained(&self) -> bool {
         self.context.allocate(1, Origin::Device).is_ok() || self.synchronize_all().is_ok()
     }

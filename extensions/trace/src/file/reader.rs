@@ -159,8 +159,8 @@ impl Trace {
         &self.warnings
     }
 
-    /// Returns the number of allocations that its recording dropped for lack of room; 0 if it is complete. A file of this
-    /// crate's format has the number.
+    /// Returns the number of allocations that its recording dropped for lack of room; 0 if it is complete. A file of
+    /// this crate's format has the number.
     ///
     /// ```
     /// # use vrampool_trace::{Recorder, Trace};

@@ -22,7 +22,8 @@ fn the_site_of_a_snapshots_block_is_its_innermost_frame() {
     assert_eq!(trace.origins().len(), 1);
 }
 
-/// As pickles have frames: shared, not shared, in every protocol, with names that are keys of snapshots, of other sizes.
+/// As pickles have frames: shared, not shared, in every protocol, with names that are keys of snapshots, of other
+/// sizes.
 #[test]
 fn frames_of_every_pickle_are_read() {
     let Some(python) = program("python3") else { return };

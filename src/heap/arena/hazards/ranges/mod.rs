@@ -314,6 +314,12 @@ impl<S: Stream> UseMap<S> {
         self.dropped.len() >= MOST_STREAMS
     }
 
+    /// The number of handles that it has.
+    #[cfg(test)]
+    pub(crate) fn handles(&self) -> usize {
+        self.streams.len() + self.dropped.len()
+    }
+
     /// Takes the handles to be dropped without the lock.
     #[inline]
     pub(crate) fn take_dropped(&mut self) -> Streams<S> {

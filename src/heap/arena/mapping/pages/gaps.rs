@@ -11,7 +11,7 @@ impl<B: Backend> Backing<B> {
         gaps.find(|(start, room)| *room >= bytes && *start >= self.front).map(|(start, _)| start)
     }
 
-    /// Fills the start of a gap. The record of its rest was promised.
+    /// Fills the start of a gap.
     pub(crate) fn fill(&mut self, engine: &mut Arena, filled: Extent) {
         let is_there = |gap: &BlockId| engine.extent(*gap).0 == filled.start;
         let Some(gap) = self.gaps.iter().position(is_there) else { return };

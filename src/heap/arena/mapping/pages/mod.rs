@@ -6,7 +6,7 @@
 //! * `gaps`: unmapped parts of the range;
 //! * `plan`: the memory to make for a request;
 //! * `stitched_range`: a stitched range; `stitched_ranges`: all of them, and the bounds on them;
-//! * `search`: existing memory for a request that no hole holds; `last_search`: its last result;
+//! * `search`: existing memory for a request that no hole holds;
 //! * `stitch`: selects the pieces of a stitched range;
 //! * `detach`: detaches and restores all of it.
 //!

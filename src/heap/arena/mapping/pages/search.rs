@@ -82,7 +82,8 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because
-    /// no hole holds them, and which a block of so few bytes may occupy. Also returns the first piece. The ranges end at
+    /// no hole holds them, and which a block of so few bytes may occupy. Also returns the first piece. The ranges end
+    /// at
     /// `reach` or before. Mostly no hole reaches the end of a piece, and no range is examined.
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize, reach: u64) -> Option<(usize, usize)> {
         // The free end extends beyond all ranges.
