@@ -4,7 +4,7 @@ use vrampool::BackendError;
 use vrampool::any::AnyDevice;
 use vrampool::host::{Call, HostDevice, HostEvent};
 use vrampool_broker::{
-    ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, Plan, RunReport, Stager, Upload,
+    ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, Plan, Stager, Upload,
 };
 
 fn crosses_threads<T: Send + Sync + Unpin>() {}
@@ -39,7 +39,7 @@ fn an_error_and_its_causes_name_each_cause_once() {
 #[cfg(feature = "serde")]
 #[test]
 fn durations_are_nanoseconds_and_clients_have_their_names() {
-    let mut report = RunReport::default();
+    let mut report = vrampool_broker::RunReport::default();
     report.elapsed = std::time::Duration::from_micros(3);
     let json = serde_json::to_value(&report).expect("JSON");
     assert_eq!(json["elapsed_nanoseconds"], 3000, "{json}");

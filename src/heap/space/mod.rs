@@ -54,8 +54,7 @@
 //!
 //! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks.
 //! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks) and [`plan`](Arena::plan) iterate
-//! over
-//!   blocks.
+//!   over blocks.
 //! * Host memory is at most 47 bytes for each block at the peak number of blocks, live and free: a record,
 //!   and the sixth by which the array grows. Each zone takes another 227 KiB, of which the part for unused
 //!   sizes is never touched. Only that growth allocates on the heap.

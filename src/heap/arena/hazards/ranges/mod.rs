@@ -315,7 +315,7 @@ impl<S: Stream> UseMap<S> {
     }
 
     /// The number of handles that it has.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "host", not(model)))]
     pub(crate) fn handles(&self) -> usize {
         self.streams.len() + self.dropped.len()
     }
