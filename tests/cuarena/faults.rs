@@ -87,9 +87,8 @@ fn w14_errors_and_devices_are_ignored() {
     let (device, other) = (discrete(), discrete());
     device.faults().fail_nth(Call::MemoryInfo, 1);
     let answer = DeviceArena::builder(&device).build();
-    assert!(
-        matches!(&answer.as_ref().err().and_then(Error::backend), Some(BackendError::Driver { call, .. }) if call == "MemoryInfo")
-    );
+    let error = answer.as_ref().err().and_then(Error::backend);
+    assert!(matches!(error, Some(BackendError::Driver { call, .. }) if call == "MemoryInfo"), "{error:?}");
     let asked = device.faults().calls(Call::MemoryInfo);
     let arena = DeviceArena::builder(&device).limit(MB).build().expect("memory");
     assert_eq!(device.faults().calls(Call::MemoryInfo), asked, "a plain limit needs no answer");

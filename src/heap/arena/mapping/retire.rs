@@ -105,7 +105,7 @@ impl<B: Backend> ArenaCore<B> {
         retired.into_iter().flat_map(|batch| batch.ranges).collect()
     }
 
-    /// Asks the users of the ranges that were retired first again, if they have no marker: the device refused it, or
+    /// Asks users of the ranges that were retired first once more, if they have no marker: the device refused it, or
     /// later ones took its place.
     fn ask_retiring(&self) {
         let state = self.state.lock();
