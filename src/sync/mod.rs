@@ -13,6 +13,8 @@ pub(crate) mod thread_slot;
 
 #[cfg(model)]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
+#[cfg(all(test, not(model)))]
+pub(crate) use real::ACQUISITIONS;
 #[cfg(not(model))]
 pub(crate) use real::Condvar;
 #[cfg(not(model))]
@@ -58,6 +60,12 @@ mod real {
     /// Sleep between later polls, so that the holder runs whatever the threads' priorities.
     const NAP: Duration = Duration::from_micros(50);
 
+    #[cfg(test)]
+    thread_local! {
+        /// Number of times that this thread took any lock.
+        pub(crate) static ACQUISITIONS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+
     /// A lock for critical sections of some tens of nanoseconds.
     #[derive(Debug)]
     pub struct Mutex<T>(SpinMutex<T>);
@@ -83,7 +91,10 @@ mod real {
 
         #[inline]
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            Some(MutexGuard { guard: self.0.try_lock()?, mutex: self })
+            let guard = self.0.try_lock()?;
+            #[cfg(test)]
+            ACQUISITIONS.set(ACQUISITIONS.get() + 1);
+            Some(MutexGuard { guard, mutex: self })
         }
 
         /// Polls without locking, because an attempt to lock takes the cache line from the holder.

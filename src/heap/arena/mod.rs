@@ -154,7 +154,7 @@ impl<B: Backend> DeviceArena<B> {
         &self,
         bytes: u64,
         stream: &B::Stream,
-        reclaim: impl FnMut() -> bool,
+        reclaim: Option<impl FnMut() -> bool>,
     ) -> Result<ArenaBuffer<B>, Error> {
         let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
         self.core.allocate_past_bookkeeping(request, reclaim)

@@ -19,6 +19,7 @@ use crate::streams::order::{Need, Order};
 use crate::streams::uses::AwaitedUsers;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Memory, Stream, StreamId, logging};
 
 /// Most calls of `reclaim` before more memory is mapped: for idle blocks of the pool, and of the thread's magazines.
@@ -75,7 +76,7 @@ impl<B: Backend> ArenaCore<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         self.check_device(stream)?;
         let request = ArenaRequest::new((bytes, zone), stream);
-        self.allocate_past_bookkeeping(request, || false)
+        self.allocate_past_bookkeeping(request, None::<fn() -> bool>)
     }
 
     /// As [`allocate`](Self::allocate), where more than bookkeeping may be needed. Before a growing arena maps more,
@@ -83,10 +84,12 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn allocate_past_bookkeeping(
         self: &Arc<Self>,
         mut request: ArenaRequest<'_, B::Stream>,
-        reclaim: impl FnMut() -> bool,
+        reclaim: Option<impl FnMut() -> bool>,
     ) -> Result<ArenaBuffer<B>, Error> {
-        request.is_captured = self.is_captured(request.stream);
-        match self.serve(&request, reclaim) {
+        let is_captured = self.device.is_capturing(request.stream) != Ok(false);
+        // Relaxed: a thread that does not see a marker places its memory as if there were none.
+        request.is_captured = is_captured && self.has_markers.load(Relaxed);
+        match self.serve(&request, is_captured, reclaim) {
             Err(refusal @ Error::Capture { forbidden: Forbidden::Wait, .. }) => {
                 self.serve_elsewhere(&request)?.ok_or(refusal)
             }
@@ -100,10 +103,13 @@ impl<B: Backend> ArenaCore<B> {
     fn serve(
         self: &Arc<Self>,
         request: &ArenaRequest<'_, B::Stream>,
-        mut reclaim: impl FnMut() -> bool,
+        is_captured: bool,
+        mut reclaim: Option<impl FnMut() -> bool>,
     ) -> Result<ArenaBuffer<B>, Error> {
         let need = Need { requested: request.bytes, class: request.bytes };
-        let (mut reclaims, mut are_asked, mut may_spare, mut refusal) = (0, false, true, None);
+        let grown = &ArenaRequest { spills: true, ..*request };
+        let mut reclaims = if reclaim.is_some() { RECLAIMS } else { 0 };
+        let (mut are_asked, mut may_spare, mut refusal) = (false, true, None);
         loop {
             let mut locked = self.attached(request.bytes, || self.lock_for_request(request.stream))?;
             let state = &mut *locked;
@@ -120,34 +126,40 @@ impl<B: Backend> ArenaCore<B> {
             if let Some(taken) = state.find(request, budget, &waits)? {
                 return self.make_buffer(locked, taken, request);
             }
-            drop(locked);
             if let Some(refused) = refusal {
                 return Err(refused);
             }
-            if reclaims == 0
+            if !is_spared
+                && reclaims == 0
+                && !is_captured
+                && let Some(alone) = self.changing.try_lock()
+            {
+                return self.grow(grown, Waits::Allow, (alone, Some(locked)), false);
+            }
+            drop(locked);
+            if is_captured
                 && let Err(refused) = need.check(&self.device, request.stream, Forbidden::Allocation)
             {
                 // A capture must not request memory from the driver.
                 (may_spare, refusal) = (false, Some(refused));
-            } else if reclaims < RECLAIMS && reclaim() {
+            } else if reclaims > 0 && reclaim.as_mut().is_some_and(|reclaim| reclaim()) {
                 // Without the lock, which destructors may take.
-                reclaims += 1;
+                reclaims -= 1;
             } else if is_spared && !are_asked {
                 self.ask_unmarked(request.stream);
-                (reclaims, are_asked) = (RECLAIMS, true);
+                (reclaims, are_asked) = (0, true);
             } else if is_spared {
                 // A thread that changes the arena may wait for a stream for long.
                 let alone = self.changing.try_lock();
                 let waits = Waits::Refuse(Refused::All);
-                match alone.map(|alone| self.grow(request, waits, alone, true)) {
+                match alone.map(|alone| self.grow(request, waits, (alone, None), true)) {
                     Some(Ok(grown)) => return Ok(grown),
                     Some(Err(error)) => logging::debug!("arena on {}: {error}; a stream waits", self.id),
                     None => {}
                 }
                 may_spare = false;
             } else {
-                let request = &ArenaRequest { spills: true, ..*request };
-                return self.grow(request, Waits::Allow, self.alone(request.bytes)?, false);
+                return self.grow(grown, Waits::Allow, (self.alone(request.bytes)?, None), false);
             }
         }
     }
@@ -189,7 +201,7 @@ impl<B: Backend> ArenaCore<B> {
         if is_captured || !self.is_growing {
             return Ok(None);
         }
-        match self.grow(request, waits, self.alone(request.bytes)?, false) {
+        match self.grow(request, waits, (self.alone(request.bytes)?, None), false) {
             // Memory is free behind a capture, so the caller returns the capture's error.
             Err(error) if error.is_out_of_memory() => Ok(None),
             grown => grown.map(Some),

@@ -381,6 +381,7 @@ impl<B: Backend> Request<'_, B> {
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use crate::host::{Call, HostDevice};
+    use crate::sync::ACQUISITIONS;
     use crate::{Backend, BackendError, Placement, Pool, SizeClasses, Source, internal};
 
     #[test]
@@ -430,6 +431,22 @@ mod tests {
         pool.close();
         drop(shared);
         assert_eq!(records(), 0, "no request follows");
+    }
+
+    /// Those of the search, the search with the right to map, the new memory and the counts.
+    #[test]
+    #[cfg(unix)]
+    fn a_miss_that_maps_takes_the_lock_four_times() {
+        let device = HostDevice::builder().memory_limit(1 << 30).build();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).source(Source::Virtual).build().expect("a pool");
+        let first = pool.allocate(16 << 20, &stream).expect("memory");
+        let (mapped, before) = (pool.stats().reserved_bytes, ACQUISITIONS.get());
+        let second = pool.allocate(32 << 20, &stream).expect("memory");
+        let taken = ACQUISITIONS.get() - before;
+        assert!(pool.stats().reserved_bytes > mapped, "it maps");
+        assert!(taken <= 4, "{taken}");
+        drop((first, second));
     }
 
     #[test]

@@ -46,7 +46,10 @@ impl<B: Backend> Request<'_, B> {
     /// Asks the source for memory, with hooks around it if the source asks the driver.
     pub(super) fn ask_hooked(&self) -> Result<SourceMemory<B>, Error> {
         let (&Request { pool, key, stream, .. }, supply) = (self, self.supply());
-        let allocate = || supply.allocate(key, &pool.name, stream, || pool.free_for_source(key, stream.id()));
+        // All idle blocks are smaller than a class that is not kept.
+        let has_idle = pool.caps.cache(key.class);
+        let reclaim = has_idle.then_some(|| pool.free_for_source(key.kind, stream.id()));
+        let allocate = || supply.allocate(key, &pool.name, stream, reclaim);
         let Some(request) = self.announced.filter(|_| supply.asks_driver(key)) else { return allocate() };
         let event = request.clone();
         let announced = without_waits(|| pool.hooks.announce(Occasion::Allocation, event));

@@ -9,10 +9,9 @@ use crate::heap::request::position::Position;
 use crate::heap::request::queue::Awaited;
 use crate::heap::store::release::is_releasing;
 use crate::heap::{DROPPED, DROPPED_EPOCH, Depot, Life, PoolCore, Recall, next_epoch};
-use crate::source::Key;
 use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use vrampool_backend::{Backend, StreamId};
+use vrampool_backend::{Backend, MemoryKind, StreamId};
 
 impl PoolCore {
     /// Ends the pool after its last handle: releases idle memory, and keeps none from now on.
@@ -147,7 +146,7 @@ impl PoolCore {
         }
     }
 
-    /// Releases idle memory before the source maps more for `key` on `stream`, so that a pool does not grow
+    /// Releases idle memory before the source maps more of `kind` for `stream`, so that a pool does not grow
     /// beside idle memory that may serve as well. Returns whether any was released, so that the source can be
     /// asked again.
     ///
@@ -155,13 +154,9 @@ impl PoolCore {
     /// * Blocks that are idle for other streams stay: they would take waits, and blocks of a captured stream
     ///   serve no other stream. Blocks of another kind are not the source's.
     /// * Other threads' magazines are recalled for later requests.
-    pub(crate) fn free_for_source(&self, key: Key, stream: StreamId) -> bool {
-        if !self.caps.cache(key.class) {
-            // All idle blocks are smaller.
-            return false;
-        }
+    pub(crate) fn free_for_source(&self, kind: MemoryKind, stream: StreamId) -> bool {
         let mut depot = self.depot();
-        let mut idle = depot.evict_ready(key.kind, stream);
+        let mut idle = depot.evict_ready(kind, stream);
         if idle.is_empty() {
             drop(depot);
             magazine::leave(self);
@@ -169,7 +164,7 @@ impl PoolCore {
             if depot.accounts.leased > 0 {
                 self.recall(&mut depot, Recall::Slots);
             }
-            idle = depot.evict_ready(key.kind, stream);
+            idle = depot.evict_ready(kind, stream);
         }
         if idle.is_empty() {
             return false;

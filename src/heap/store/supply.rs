@@ -92,7 +92,7 @@ impl<B: Backend> Supply<B> {
         key: Key,
         label: &str,
         stream: &B::Stream,
-        reclaim: impl FnMut() -> bool,
+        reclaim: Option<impl FnMut() -> bool>,
     ) -> Result<SourceMemory<B>, Error> {
         let request = AllocationRequest::new(key.class, key.kind).with_label(label);
         match &self.arena {

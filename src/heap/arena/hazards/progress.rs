@@ -36,13 +36,6 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Returns whether a request's stream is captured, if that may matter. Must be called without the lock.
-    #[inline]
-    pub(in crate::heap::arena) fn is_captured(&self, stream: &B::Stream) -> bool {
-        // Relaxed: a thread that does not see a marker places its memory as if there were none.
-        self.has_markers.load(Ordering::Relaxed) && self.device.is_capturing(stream) != Ok(false)
-    }
-
     /// Locks the state for a request of `stream`, after a poll if one is due, and after other streams that freed
     /// memory without a marker were asked whether they are idle.
     #[inline]

@@ -38,17 +38,18 @@ struct Attempt<'a, B: Backend> {
 type Outcome<B> = Result<Option<ArenaBuffer<B>>, Error>;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range. A request
-    /// `beside` others gets no memory that needs a wait for another stream, and fails rather than releasing memory or
-    /// waiting.
+    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range, with the
+    /// right to change the arena, and its lock if the caller has it. A request `beside` others gets no memory that needs
+    /// a wait for another stream, and fails rather than releasing memory or waiting.
     pub(in crate::heap::arena) fn grow<'a>(
         self: &'a Arc<Self>,
         request: &'a ArenaRequest<'a, B::Stream>,
         waits: Waits,
-        alone: LongMutexGuard<'a, ()>,
+        (alone, locked): (LongMutexGuard<'a, ()>, Option<StateGuard<'a, B>>),
         is_beside: bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let mut state = self.widen(self.attached(request.bytes, || self.state.lock())?);
+        let locked = locked.map_or_else(|| self.attached(request.bytes, || self.state.lock()), Ok)?;
+        let mut state = self.widen(locked);
         let mut attempt = Attempt {
             arena: self,
             request,
