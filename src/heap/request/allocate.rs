@@ -23,15 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, CaptureId, HookEvent, MemoryKind, Stream, StreamId};
 
-/// The result of a search for a block that a request accepts.
-enum Found {
-    Idle(Box<Block>),
-    /// Idle blocks are of other streams. The bytes of new memory are reserved if it may spare a wait for them.
-    Busy(Option<Reservation>),
-    /// No memory. The bytes of a miss are reserved, unless that has to release or await memory first.
-    Nothing(Option<Reservation>),
-}
-
 impl PoolCore {
     /// Checks that a stream is of the pool's device.
     ///
@@ -179,12 +170,12 @@ impl<B: Backend> Request<'_, B> {
     fn serve(&self, mut is_busy: bool) -> Result<Box<Block>, Error> {
         let (mut accept, mut capture, mut dropped) = (Accept::Ready, None, [None, None]);
         loop {
-            let found = match mem::take(&mut is_busy) {
-                true => Found::Busy(None),
+            let (found, reservation) = match mem::take(&mut is_busy) {
+                true => (Taken::Busy, None),
                 false => self.find(accept, &mut dropped),
             };
             let served = match (found, accept) {
-                (Found::Idle(block), _) => match self.hand_over(block, accept, capture) {
+                (Taken::Idle(block), _) => match self.hand_over(block, accept, capture) {
                     Ok(block) => Some(block),
                     // The block belongs to a captured stream, and the request's is not captured.
                     Err(Error::Capture { .. }) if capture.is_none() => self.miss(None, false)?,
@@ -194,7 +185,7 @@ impl<B: Backend> Request<'_, B> {
                         return Err(error);
                     }
                 },
-                (Found::Busy(_), Accept::Ready) => {
+                (Taken::Busy, Accept::Ready) => {
                     let of_stream = self.supply().device.capture_of(self.stream).map_err(Error::from);
                     capture = of_stream.inspect_err(|error| self.pool.count_refusal(error))?;
                     accept = Accept::Any;
@@ -204,14 +195,14 @@ impl<B: Backend> Request<'_, B> {
                     }
                     continue;
                 }
-                (Found::Busy(reservation), Accept::Done { .. }) => {
+                (Taken::Busy, Accept::Done { .. }) => {
                     accept = Accept::Any;
                     match reservation.and_then(|reservation| self.make_beside(reservation)) {
                         None => continue,
                         made => made,
                     }
                 }
-                (Found::Busy(reservation) | Found::Nothing(reservation), _) => {
+                (Taken::Busy | Taken::Nothing, _) => {
                     accept = Accept::Ready;
                     self.miss(reservation, true)?
                 }
@@ -223,30 +214,33 @@ impl<B: Backend> Request<'_, B> {
     }
 
     /// Takes a block that a request accepts from this thread's magazines, from the depot, or from an arena if that
-    /// needs only bookkeeping. Streams in `dropped` must be dropped without any lock.
-    fn find(&self, accept: Accept, dropped: &mut [Option<B::Stream>; 2]) -> Found {
+    /// needs only bookkeeping. If no block is idle, reserves the bytes of a miss, unless that has to release or await
+    /// memory first; if idle blocks are of other streams, only where new memory may spare a wait for them. Streams in
+    /// `dropped` must be dropped without any lock.
+    fn find(&self, accept: Accept, dropped: &mut [Option<B::Stream>; 2]) -> (Taken, Option<Reservation>) {
         let Request { pool, key, requested, stream, position, .. } = *self;
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = pool.depot();
             if depot.refuses() || depot.is_reserved_for_waiter(key.class, position) {
-                return Found::Nothing(None);
+                return (Taken::Nothing, None);
             }
-            let found = match depot.take(key, requested, stream.id(), cache, accept) {
-                Taken::Idle(block) => Found::Idle(block),
-                Taken::Busy => {
-                    let may_spare = depot.may_spare_wait(key, accept);
-                    Found::Busy(may_spare.then(|| Reservation::at_once(pool, &mut depot, key)).flatten())
-                }
-                Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, Some(stream), dropped) {
-                    Some(block) => Found::Idle(block),
-                    None => Found::Nothing(Reservation::at_once(pool, &mut depot, key)),
-                },
+            let mut found = depot.take(key, requested, stream.id(), cache, accept);
+            if let Taken::Nothing = found
+                && let Some(block) = depot.serve_from_arena::<B>(key, requested, Some(stream), dropped)
+            {
+                found = Taken::Idle(block);
+            }
+            let reserves = match found {
+                Taken::Idle(_) => false,
+                Taken::Busy => depot.may_spare_wait(key, accept),
+                Taken::Nothing => true,
             };
+            let reservation = reserves.then(|| Reservation::at_once(pool, &mut depot, key)).flatten();
             if let Accept::Done { .. } = accept {
                 // Its streams were asked.
                 pool.marks.store(depot.backend_state.ticks().are_markers_wanted(), Relaxed);
             }
-            found
+            (found, reservation)
         };
         if !pool.has_magazines() {
             return at_depot(None);
@@ -256,7 +250,7 @@ impl<B: Backend> Request<'_, B> {
         }
         let was_tried = pool.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
         if !was_tried && let Some(block) = magazine::take_class(pool, key.class, requested, stream.id()) {
-            return Found::Idle(block);
+            return (Taken::Idle(block), None);
         }
         magazine::visit(pool, at_depot)
     }
