@@ -42,8 +42,6 @@ pub enum Owner {
     Child,
     /// An arena.
     Arena,
-    /// Several arenas with a common limit.
-    Arenas,
     /// The device alone: memory that belongs to no pool or arena was requested. The figures are 0.
     Device,
 }
@@ -54,7 +52,6 @@ impl fmt::Display for Owner {
             Self::Pool => "pool",
             Self::Child => "child",
             Self::Arena => "arena",
-            Self::Arenas => "group of arenas",
             Self::Device => "device",
         })
     }

@@ -9,8 +9,7 @@
 //! * `pool_core`: a new pool, its lock and its classes.
 //!
 //! The types of pools, depots, buckets and blocks, whatever the backend, refer to each other: a block knows its pool,
-//! and the pool's depot has blocks in its buckets. They are in this file. What each of them does is in `block`,
-//! `store::buckets`, `store::depot` and `store::depot_lock`.
+//! and the pool's depot has blocks in its buckets. They are in this file, their methods in the folders.
 
 pub mod arena;
 pub(crate) mod block;
@@ -66,6 +65,7 @@ pub(crate) struct PoolCore {
     lock: PoolLock,
     /// Whether the streams of its arena have markers: a hint.
     has_markers: Arc<AtomicBool>,
+    /// As it was built. Those that may change are in the depot's accounts.
     pub(crate) caps: Caps,
     device: DeviceId,
     pub(crate) name: String,

@@ -1,4 +1,4 @@
-//! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
+//! Requests that wait for memory for a bounded time, first come, first served.
 
 use crate::error::{Error, OutOfMemory, Shortage};
 use crate::heap::magazine;
@@ -8,7 +8,7 @@ use crate::heap::request::position::{GRACE, Position};
 use crate::heap::request::queue::{Awaited, Queue};
 use crate::heap::stats::times;
 use crate::heap::store::release::is_releasing;
-use crate::heap::{Depot, Life, PoolCore};
+use crate::heap::{Depot, PoolCore};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::order::Need;
@@ -119,7 +119,7 @@ impl<B: Backend> Pool<B> {
         }
         let refused = refused.unwrap_or_else(|| {
             let class = core.class_of(bytes).unwrap_or(bytes);
-            Box::new(position.shortage_of::<B>(Need { requested: bytes, class }, Shortage::Limit(0)))
+            Box::new(position.lack_of_room::<B>(Need { requested: bytes, class }))
         });
         position.count_out_of_memory(&refused, wait.is_some());
         Err(Error::OutOfMemory(refused))
@@ -129,43 +129,6 @@ impl<B: Backend> Pool<B> {
     #[must_use]
     pub fn waiting_requests(&self) -> u64 {
         if fork::is_forked() { 0 } else { self.core().depot().queue.deadlines }
-    }
-
-    /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
-    /// [`Error::Closed`], idle memory is released, and buffers that are still live release theirs when they are
-    /// dropped. So it does for the pool's children; [private](crate::PoolBuilder::private) ones keep their memory
-    /// until they are dropped. A pool that is closed stays closed.
-    ///
-    /// ```
-    /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
-    /// # let device = HostDevice::new();
-    /// # let stream = device.create_stream()?;
-    /// let pool = Pool::new(&device)?;
-    /// let live = pool.allocate(4096, &stream)?;
-    /// drop(pool.allocate(4096, &stream)?);
-    /// pool.close();
-    /// assert_eq!(pool.stats().idle_bytes, 0);
-    /// assert!(matches!(pool.allocate(4096, &stream), Err(Error::Closed)));
-    /// drop(live);
-    /// assert_eq!(pool.stats().held_bytes, 0);
-    /// # Ok::<(), Error>(())
-    /// ```
-    pub fn close(&self) {
-        if fork::is_forked() {
-            return;
-        }
-        let core = self.core();
-        core.close();
-        // After that of this pool, whose later children are closed, too.
-        core.descendants().iter().for_each(|core| core.close());
-        self.log_kept(self.trim_to(0).map(drop));
-    }
-
-    /// Whether the pool was [closed](Self::close).
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        // In a forked child the lock may be held for ever.
-        !fork::is_forked() && self.core().depot().life == Life::Closed
     }
 }
 

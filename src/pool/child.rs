@@ -69,8 +69,10 @@ impl<B: Backend> Pool<B> {
         }
         let before = reserve_share::<B>(core, bytes)?;
         let set = self.reserve_pages(bytes).map_err(|error| {
-            let need = Need { requested: bytes, class: bytes };
-            Position::new(core).shortage_of::<B>(need, Shortage::Device(error)).into()
+            let (need, position) = (Need { requested: bytes, class: bytes }, Position::new(core));
+            let error = position.lack::<B>(need, Shortage::Device(error));
+            position.count_out_of_memory(&error, false);
+            error.into()
         });
         let mut depot = core.depot();
         // Unless another thread has changed it since, for which the limits above may have changed, too.

@@ -5,6 +5,7 @@ mod as_device_pool;
 pub(crate) mod buffer;
 pub(crate) mod builder;
 mod child;
+mod close;
 pub(crate) mod elements;
 pub(crate) mod global;
 pub(crate) mod report;
@@ -228,7 +229,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Only selects the path: what is cold is compiled as such, and the heap's path is not.
+    /// Times a sample of the requests. It is compiled as cold code, the path that it takes is not.
     #[cold]
     #[inline(never)]
     #[track_caller]

@@ -186,11 +186,11 @@ impl<B: Backend> State<B> {
         taken.blocks().for_each(|block| self.free_freed(block));
     }
 
-    /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory without a
-    /// wait only, because the streams that it may wait for are unknown here.
+    /// Keeps the taken memory, or exchanges it for memory with a shorter wait. For a captured stream any memory without
+    /// a wait will do, because the streams that it may wait for are unknown here.
     ///
     /// # Errors
-    /// [`ArenaError::NoSpace`], if a captured stream would have to wait; nothing is taken then.
+    /// Those of the engine; nothing is taken then.
     #[inline(always)]
     fn exchange(
         &mut self,

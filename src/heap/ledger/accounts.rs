@@ -126,7 +126,7 @@ impl Accounts {
     /// Whether new memory of `class` bytes may [spare a wait](Overlap::allows).
     pub(crate) fn overlaps_with(&self, class: u64) -> bool {
         let live = self.peak.live_bytes.max(positive(self.live).saturating_add(class));
-        // The budget is checked with the reservation.
+        // The reservation checks the budget while idle memory can be released.
         let (bound, refused_at) = (self.caps.overlap, self.overlap_refused_at);
         let overlap = Overlap { bound, within: UNLIMITED, refused_at };
         overlap.allows(self.now.charged, self.now.held().saturating_add(class), live, live)

@@ -1,7 +1,6 @@
 //! The pools of a tree: a pool, its children, and theirs.
 //!
-//! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So
-//! the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two
+//! Each of these pools has a separate depot. [`LockedDepot::lock`] then locks the accounts of the tree, too. So the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two
 //! depots.
 
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! The allocation path past the magazines.
 
-use crate::error::{Error, Forbidden, Shortage};
+use crate::error::{Error, Forbidden};
 use crate::heap::arena;
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
@@ -320,7 +320,7 @@ impl<B: Backend> Request<'_, B> {
         let reserved = reserved.map_or_else(|| self.reserve(takes_idle), |of| Ok(Some(of)))?;
         let Some(reservation) = reserved else { return Ok(None) };
         self.make(reservation, || self.ask_source()).map(Some).map_err(|error| match error {
-            Error::OutOfMemory(error) => self.out_of_memory(error.shortage),
+            Error::OutOfMemory(error) => self.out_of_memory(Some(error.shortage)),
             error => {
                 pool.count_refusal(&error);
                 error
@@ -338,9 +338,7 @@ impl<B: Backend> Request<'_, B> {
         match self.make_room(takes_idle) {
             Ok(reservation) => Ok(Some(reservation)),
             Err(NoRoom::Idle) => Ok(None),
-            Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => {
-                Err(self.out_of_memory(Shortage::Limit(0)))
-            }
+            Err(NoRoom::Wait | NoRoom::Limit | NoRoom::Reserved) => Err(self.out_of_memory(None)),
             Err(NoRoom::Refused(error)) => {
                 self.pool.count_refusal(&error);
                 Err(error)

@@ -49,7 +49,7 @@ impl<B: Backend> Request<'_, B> {
         };
         let Some(served) = driver_threads::call(until + GRACE, work) else {
             position.abandon();
-            return Err(self.out_of_memory(Shortage::Deadline));
+            return Err(self.out_of_memory(Some(Shortage::Deadline)));
         };
         served.map(|mut served| served.0.take())
     }

@@ -1,10 +1,10 @@
-//! The way of a request that no magazine serves, and the requests that wait.
+//! The way of a request that the fast bins of magazines do not serve, and the requests that wait.
 //!
 //! * `allocate`: finds idle memory, makes new memory beside that of other streams, else makes a miss;
 //!   `observed`: the same, with hooks; `at_address`: memory at an address;
 //! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may, or until a
 //!   share has room; `reservation`: bytes counted before the source delivers them; `ladder`: what is tried when the
-//!   source refuses, and the refusal; `device_pools`: other pools on the device, which release memory then;
+//!   source refuses; `refusal`: the figures of a lack of memory, and how it counts; `device_pools`: other pools on the device, which release memory then;
 //! * `queue` and `position`: requests that wait, in order of arrival; `in_time` and `driver_threads`: requests with a
 //!   deadline, which a call of the driver may outlast.
 
@@ -19,6 +19,7 @@ pub(crate) mod observed;
 pub(crate) mod permit;
 pub(crate) mod position;
 pub(crate) mod queue;
+pub(crate) mod refusal;
 pub(crate) mod reservation;
 
 use crate::heap::PoolCore;

@@ -103,7 +103,7 @@ reasons! {
         "The time of the latest request that waited until its deadline.";
     Backend by_backend,
         "Requests that failed because of another error of the device, or of a call that a capture forbids.",
-        "The time of the latest failure because of another error of the device.";
+        "The time of the latest failure because of another error of the device, or of a call that a capture forbids.";
     Closed closed, "Requests of a closed pool.", "The time of the latest request of a closed pool.";
     Invalid invalid, "Invalid requests: no matching size class, or a stream of another device.",
         "The time of the latest invalid request.";

@@ -22,7 +22,8 @@ use vrampool_backend::StreamId;
 pub(crate) enum Accept {
     /// Blocks that only the request's stream used.
     Ready,
-    /// Blocks whose work is known to be complete or, unless the request's stream is captured, before it.
+    /// Blocks whose work is known to be complete or, unless the request's stream is captured, ordered before the work of
+    /// that stream.
     Done { is_captured: bool },
     /// Blocks that need no wait, else any.
     Any,
@@ -64,7 +65,7 @@ impl Depot {
         if self.life == Life::Closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Whether no request is served.
+    /// Whether idle memory serves no request, because the pool is closed or asleep.
     #[inline]
     pub(crate) fn refuses(&self) -> bool {
         matches!(self.life, Life::Closed | Life::Asleep)

@@ -22,7 +22,8 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) is_of_parent: bool,
     /// Whether nothing of the arena is moved for the pool.
     pub(crate) addresses_stay: bool,
-    /// Bounds the memory that the pool and its children take from the device, but for an arena of fixed size of a root.
+    /// Counts and bounds what the pool and its children take from the device: blocks and mapped pages, but no arena of
+    /// fixed size, which a root reserves as a whole.
     pub(crate) ledger: Ledger,
 }
 
