@@ -8,8 +8,8 @@ use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use vrampool::PoolStats;
-use vrampool::figures::{Figure, FigureValue, Group};
-use vrampool_sleep::SleepArena;
+use vrampool::figures::{Figure, FigureKind, FigureValue, Group};
+use vrampool_sleep::{SleepArena, SleepReport};
 
 macro_rules! stats {
     ($($field:ident)+) => {
@@ -50,7 +50,7 @@ stats! {
 // End of the generated lines.
 
 /// The figures that a pool of this library has besides, with their help: the last fields.
-pub const OWN: [(&str, &str); 3] = [
+const OWN: [(&str, &str); 3] = [
     (
         "private_bytes",
         "Bytes in private pools of CUDA graphs, live or kept for their graphs, of virtual memory whole pages, and \
@@ -60,8 +60,25 @@ pub const OWN: [(&str, &str); 3] = [
     ("backup_bytes", "Bytes of host memory that keep contents of sleeping blocks."),
 ];
 
+/// Names and help of the numbers of a pool, this library's own included.
+#[must_use]
+pub fn of_pools() -> Vec<(&'static str, String)> {
+    let described = |(figure, _): (&'static Figure, u64)| {
+        let unset = if figure.kind == FigureKind::Cap { " `UNLIMITED` if unset." } else { "" };
+        (figure.name, format!("{}{unset}", figure.help))
+    };
+    let own = OWN.map(|(name, help)| (name, help.to_owned()));
+    numbers(&PoolStats::default()).map(described).chain(own).collect()
+}
+
+/// The same of a sleep or a wake.
+#[must_use]
+pub fn of_sleep() -> Vec<(&'static str, String)> {
+    SleepReport::table().into_iter().map(|figure| (figure.name, figure.help.to_owned())).collect()
+}
+
 /// The figures of statistics that are numbers.
-pub fn numbers(stats: &PoolStats) -> impl Iterator<Item = (&'static Figure, u64)> + use<> {
+fn numbers(stats: &PoolStats) -> impl Iterator<Item = (&'static Figure, u64)> + use<> {
     stats.figures().into_iter().filter_map(|(figure, value)| match value {
         FigureValue::Number(number) => Some((figure, number)),
         FigureValue::Cap(cap) => Some((figure, cap.unwrap_or(UNLIMITED))),

@@ -48,7 +48,7 @@ pub use broker_run::*;
 pub use failure::Status;
 pub use figures::Stats;
 pub use logging::*;
-pub use options::keys;
+pub use options::{is_option, keys};
 pub use segment_contents::*;
 pub use segments::*;
 pub use sleep::{CopyCallback, SleepReport};

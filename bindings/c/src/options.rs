@@ -34,7 +34,7 @@ impl Options {
     /// read: a value may name a file.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let mut options = Self::default();
-        for (key, value) in values(text, &keys(Settings::TABLE))? {
+        for (key, value) in values(text, &keys())? {
             options.set(key, value)?;
         }
         Ok(options)
@@ -90,12 +90,16 @@ impl Options {
     }
 }
 
-/// All keys of `vrampool_create`, as errors list them: its own, then settings of the table, of pools that are not below
-/// another one. Addresses stay in any case.
+/// Whether a setting is an option: one of pools that are not below another one. Addresses stay in any case.
 #[must_use]
-pub fn keys(table: &'static [Setting]) -> Vec<&'static str> {
-    let settings = table.iter().filter(|of| of.scope != Scope::Child);
-    OWN.into_iter().chain(settings.map(|of| of.name).filter(|name| *name != "addresses_stay")).collect()
+pub fn is_option(of: &Setting) -> bool {
+    of.scope != Scope::Child && of.name != "addresses_stay"
+}
+
+/// All keys of `vrampool_create`, as errors list them: its own, then settings of the table.
+#[must_use]
+pub fn keys() -> Vec<&'static str> {
+    OWN.into_iter().chain(Settings::TABLE.iter().filter(|of| is_option(of)).map(|of| of.name)).collect()
 }
 
 /// The values of pairs of `key=value`; of each key the last one.
@@ -131,35 +135,6 @@ pub(crate) fn size(key: &str, value: &str) -> Result<u64, Failure> {
 mod tests {
     use super::*;
     use crate::failure::Status;
-    use proptest::prelude::*;
-    use vrampool::any::AnyStream;
-
-    fn build(options: &Options, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
-        Ok(options.builder(device)?.build()?)
-    }
-
-    proptest! {
-        /// Any text is refused, or each of its pairs sets an option; the last of one key counts.
-        #[test]
-        fn any_text_is_read_as_a_naive_reader_reads_it(
-            text in "((limit|budget|borrow_classes|offload|name|moon|)( ?= ?)?(unlimited|1MiB|-1|pinned|7|[a-z0-9]{0,3})[;\n]?){0,6}",
-        ) {
-            if let Ok(options) = Options::parse(&text) {
-                let pairs = text.split([';', '\n']).filter(|pair| !pair.trim().is_empty());
-                let pairs: Vec<(&str, &str)> = pairs.map(|pair| pair.split_once('=').expect("a pair")).collect();
-                let last = |key: &str| pairs.iter().rev().find(|pair| pair.0.trim() == key).map(|pair| pair.1.trim());
-                prop_assert_eq!(options.settings.name.as_deref(), last("name"));
-                prop_assert_eq!(options.settings.limit.is_some(), last("limit").is_some());
-                prop_assert_eq!(options.settings.limit == Some(Amount::Unlimited), last("limit") == Some("unlimited"));
-                prop_assert_eq!(options.settings.borrow_classes, last("borrow_classes").map(|text| text.parse().expect("a number")));
-            }
-        }
-
-        #[test]
-        fn no_text_does_harm(text: String) {
-            prop_assert!(Options::parse(&text).is_err() || text.contains('=') || text.trim_matches([';', '\n', ' ']).trim().is_empty());
-        }
-    }
 
     #[test]
     fn pairs_are_read_and_what_is_none_is_named() {
@@ -197,49 +172,6 @@ mod tests {
             let failure = Options::parse(text).expect_err(text);
             assert_eq!(failure.status, Status::CONFIGURATION, "{text}");
             assert!(failure.text.contains(said), "{text}: {}", failure.text);
-        }
-    }
-
-    #[test]
-    fn initial_memory_is_mapped_once_for_all_tags() {
-        let host = HostDevice::builder().memory_limit(256 << 20).build();
-        let device = AnyDevice::from(host.clone());
-        if !vrampool_test_support::has_virtual_memory(&device) {
-            return;
-        }
-        let options = Options::parse("initial=25%;piece_bytes=4MiB;limit=128MiB").expect("good");
-        let main = build(&options, &device).expect("a pool");
-        assert_eq!(main.stats().reserved_bytes, 64 << 20);
-        let tag = main.child("tag").build().expect("a pool");
-        assert_eq!(tag.stats().reserved_bytes, 0);
-        let [stream]: [AnyStream; 1] = vrampool_test_support::streams(&device);
-        let mapped = || host.faults().calls(vrampool::host::Call::Map);
-        let calls = mapped();
-        let _buffer = main.allocate(48 << 20, &stream).expect("memory");
-        assert_eq!(mapped(), calls);
-        let failure = build(&Options::parse("initial=25%;source=direct").expect("good"), &device);
-        assert_eq!(failure.expect_err("no arena").status, Status::CONFIGURATION);
-    }
-
-    #[test]
-    fn the_arena_of_a_tag_has_the_overlap_of_its_pool() {
-        let device = AnyDevice::from(HostDevice::builder().memory_limit(256 << 20).build());
-        if !vrampool_test_support::has_virtual_memory(&device) {
-            return;
-        }
-        for (text, waits) in [("limit=128MiB;overlap=0", 1), ("limit=128MiB;overlap=64MiB", 0)] {
-            let options = Options::parse(text).expect("good");
-            let pool = build(&options, &device).expect("a pool");
-            let [one, other]: [AnyStream; 2] = vrampool_test_support::streams(&device);
-            for stream in [&one, &other] {
-                drop(pool.allocate(8 << 20, stream).expect("memory"));
-            }
-            let open = vrampool_test_support::close_gate(one.as_host().expect("the host's"));
-            pool.allocate(8 << 20, &one).expect("memory").fill(1, &one).expect("queued");
-            let before = pool.stats().reuse_waits;
-            drop(pool.allocate(8 << 20, &other).expect("memory"));
-            assert_eq!(pool.stats().reuse_waits, before + waits, "{text}");
-            drop(open);
         }
     }
 }

@@ -7,44 +7,24 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use vrampool::Settings;
 use vrampool::environment::Unit;
 use vrampool::figures::{Figure, FigureKind, FigureLabel, Group};
 use vrampool::settings::{Scope, Setting};
 use vrampool::telemetry::METRICS;
-use vrampool::{PoolStats, Settings};
 use vrampool_broker::{BrokerStats, ClientStats};
-use vrampool_c::figures::{OWN, numbers};
-use vrampool_sleep::{SleepCounts, SleepReport, SleepUsage, TagUsage};
+use vrampool_c::figures::{of_pools, of_sleep};
+use vrampool_sleep::{SleepCounts, SleepUsage, TagUsage};
 
 const BEGIN: &str = "Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.";
 const END: &str = "End of the generated lines.";
 const COLUMNS: usize = 120;
-const OF_POOLS: &str = "A pool's statistics, all its tags together, from `Pool.stats`.
-
-    Counts are since the pool was created; sizes are bytes. The values are not one consistent snapshot while other
-    threads use the pool. Peaks of several tags are added. Caps are each tag's, `limit_bytes` is that of all tags
-    together; an unset cap is `vrampool.UNLIMITED`.";
-
 /// The figures of metrics, of a pool, of a broker, and of memory that sleeps.
 fn exported() -> [Vec<&'static Figure>; 3] {
     let of_brokers = [BrokerStats::table(), ClientStats::table()].concat();
     let of_sleep = [SleepUsage::table(), SleepCounts::table(), TagUsage::table()].concat();
     [METRICS.clone(), of_brokers, of_sleep]
         .map(|figures| figures.into_iter().filter(|figure| figure.is_exported()).collect())
-}
-
-/// Names and help of the numbers of a pool, this library's own included.
-fn figures() -> Vec<(&'static str, String)> {
-    let of_pools = numbers(&PoolStats::default()).map(|(figure, _)| {
-        let unset = if figure.kind == FigureKind::Cap { " `UNLIMITED` if unset." } else { "" };
-        (figure.name, format!("{}{unset}", figure.help))
-    });
-    of_pools.chain(OWN.map(|(name, help)| (name, help.to_owned()))).collect()
-}
-
-/// The same of a sleep or a wake.
-fn of_sleep() -> Vec<(&'static str, String)> {
-    SleepReport::table().into_iter().map(|figure| (figure.name, figure.help.to_owned())).collect()
 }
 
 /// Text in lines, the first of which begins with `first` and the others with `next`.
@@ -62,7 +42,7 @@ fn wrapped(text: &str, first: &str, next: &str) -> String {
 }
 
 fn rust() -> String {
-    let names: Vec<_> = figures().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = of_pools().into_iter().map(|(name, _)| name).collect();
     format!("stats! {{\n{}\n}}\n", wrapped(&names.join(" "), "    ", "    "))
 }
 
@@ -74,17 +54,9 @@ fn header(figures: Vec<(&str, String)>) -> String {
     figures.into_iter().map(field).collect()
 }
 
-fn python(intro: &str, figures: &[(&str, String)]) -> String {
-    let mut class = format!("    \"\"\"{intro}\n\n    Attributes:\n");
-    for (name, help) in figures {
-        _ = writeln!(class, "{}", wrapped(help, &format!("        {name}: "), "            "));
-    }
-    class += "    \"\"\"\n\n";
-    for (name, _) in figures {
-        let kind = if *name == "no_op" { "bool" } else { "int" };
-        _ = writeln!(class, "    {name}: {kind}");
-    }
-    class
+fn python(figures: Vec<(&str, String)>) -> String {
+    let kind = |name| if name == "no_op" { "bool" } else { "int" };
+    figures.into_iter().map(|(name, _)| format!("    {name}: {}\n", kind(name))).collect()
 }
 
 fn reference(figures: &[&Figure]) -> String {
@@ -112,8 +84,7 @@ fn reference(figures: &[&Figure]) -> String {
 
 /// The settings of a table that are options of C and Python.
 fn options(table: &'static [Setting]) -> impl Iterator<Item = &'static Setting> {
-    let keys = vrampool_c::keys(table);
-    table.iter().filter(move |setting| keys.contains(&setting.name))
+    table.iter().filter(|of| vrampool_c::is_option(of))
 }
 
 /// The list of options in the header.
@@ -124,39 +95,19 @@ fn options_of_c(table: &'static [Setting]) -> String {
     options(table).map(line).collect()
 }
 
-/// The keyword arguments of Python, and their names.
-fn options_of_python(table: &'static [Setting]) -> [String; 2] {
-    let (mut typed, mut names) =
-        ("        \"\"\"Options of pools.\n\n        Attributes:\n".to_owned(), String::new());
-    let own = [
-        ("file", "text", "A file of settings, for those without an argument or a variable."),
-        ("host_capacity", "amount", "With `device=\"host\"`: capacity of a separate host device, for tests."),
-        (
-            "offload",
-            "text",
-            "Host memory that keeps contents during a sleep: pinned (the default) or pageable.",
-        ),
-    ];
-    let of_table =
-        options(table).map(|of| (of.name, of.kind, format!("{} Default: {}.", of.help, of.default)));
-    let all: Vec<_> =
-        own.map(|(name, kind, help)| (name, kind, help.to_owned())).into_iter().chain(of_table).collect();
-    for (name, _, help) in &all {
-        _ = writeln!(typed, "{}", wrapped(help, &format!("            {name}: "), "                "));
-    }
-    typed += "        \"\"\"\n\n";
-    for (name, kind, _) in &all {
-        let kind = match *kind {
+/// The keyword arguments of Python.
+fn options_of_python(table: &'static [Setting]) -> String {
+    let own = [("file", "text"), ("host_capacity", "amount"), ("offload", "text")];
+    let all = own.into_iter().chain(options(table).map(|of| (of.name, of.kind)));
+    let line = |(name, kind): (_, &str)| {
+        let kind = match kind {
             "amount" => "Size | None",
             "count" => "SupportsIndex | str | None",
             _ => "str | None",
         };
-        _ = writeln!(typed, "        {name}: {kind}");
-    }
-    for name in vrampool_c::keys(table) {
-        _ = writeln!(names, "    \"{name}\",");
-    }
-    [typed, names]
+        format!("        {name}: {kind}\n")
+    };
+    all.map(line).collect()
 }
 
 /// The page of settings.
@@ -206,14 +157,11 @@ fn what_is_generated_from_the_table_is_up_to_date() {
         ("bindings/c/src/figures.rs", vec![rust()]),
         (
             "bindings/c/include/vrampool.h",
-            vec![options_of_c(Settings::TABLE), header(figures()), header(of_sleep())],
+            vec![options_of_c(Settings::TABLE), header(of_pools()), header(of_sleep())],
         ),
-        ("bindings/python/src/vrampool/_options.py", options_of_python(Settings::TABLE).to_vec()),
+        ("bindings/python/src/vrampool/_options.py", vec![options_of_python(Settings::TABLE)]),
         ("docs/src/settings.md", vec![settings(Settings::TABLE)]),
-        (
-            "bindings/python/src/vrampool/stats.py",
-            vec![python(OF_POOLS, &figures()), python("Results of a sleep or a wake.", &of_sleep())],
-        ),
+        ("bindings/python/src/vrampool/stats.py", vec![python(of_pools()), python(of_sleep())]),
         ("grafana/README.md", references.to_vec()),
     ] {
         let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
@@ -235,12 +183,9 @@ fn a_row_that_is_added_to_the_table_is_in_each_list() {
     let mut added = Settings::TABLE[2].clone();
     (added.name, added.help, added.default) = ("added_setting", "Added for a test.", "as it was");
     let table: &'static [Setting] = Vec::leak([Settings::TABLE, &[added]].concat());
-    let [typed, names] = options_of_python(table);
     for (list, line) in [
         (options_of_c(table), "added_setting           Added for a test. Default: as it was."),
-        (typed.clone(), "added_setting: Added for a test. Default: as it was."),
-        (typed, "added_setting: Size | None"),
-        (names, "\"added_setting\","),
+        (options_of_python(table), "added_setting: Size | None"),
         (settings(table), "| `added_setting` | amount | each pool | Added for a test. | as it was |"),
     ] {
         assert!(list.contains(line), "{list}");

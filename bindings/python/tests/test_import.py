@@ -113,17 +113,6 @@ def test_every_code_of_the_library_has_an_exception_of_its_name() -> None:
     assert name(len(_BY_STATUS) + 1) == b"UNKNOWN"
 
 
-def test_the_package_says_that_it_is_typed() -> None:
-    assert Path(vrampool.__file__).with_name("py.typed").is_file()
-
-
-def test_a_library_that_is_none_is_named() -> None:
-    from vrampool._abi import Library
-
-    with pytest.raises(ImportError, match="does not load from /nowhere"):
-        Library("/nowhere")
-
-
 def test_c_code_finds_header_and_library(tmp_path: Path) -> None:
     header = Path(vrampool.get_include()) / "vrampool.h"
     assert "vrampool_create" in header.read_text()

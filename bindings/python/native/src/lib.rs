@@ -45,11 +45,25 @@ mod _native {
     #[pymodule_export]
     use super::size::size;
 
-    use pyo3::types::PyModuleMethods as _;
+    use pyo3::pyfunction;
+    use pyo3::types::{PyModuleMethods as _, PyTuple};
+
+    /// Names and help of a pool's statistics.
+    #[pyfunction]
+    fn figures_of_pools() -> Vec<(&'static str, String)> {
+        super::figures::of_pools()
+    }
+
+    /// Names and help of the results of a sleep or a wake.
+    #[pyfunction]
+    fn figures_of_sleep() -> Vec<(&'static str, String)> {
+        super::figures::of_sleep()
+    }
 
     #[pymodule_init]
     fn init(module: &super::Bound<'_, super::PyModule>) -> super::PyResult<()> {
         module.add("ABI", super::vrampool_abi_version())?;
+        module.add("OPTIONS", PyTuple::new(module.py(), super::keys())?)?;
         module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
         super::package::check_interpreter(module.py())
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
 
 from . import _arguments
-from ._native_file import ABI, PATH
+from ._native_file import PATH
 from .errors import _BY_STATUS, Error, InternalError
 
 TYPE_CHECKING = False
@@ -78,10 +78,7 @@ _CHECKED: dict[str, list[Any]] = {
     "string_free": [c_void_p],
     "set_log_callback": [LogCallback, c_int, c_void_p],
     "devices": [POINTER(c_void_p)],
-    "create": [c_char_p, POINTER(c_uint64)],
     "destroy": [c_uint64],
-    "allocate": [c_uint64, c_uint64, c_void_p, POINTER(c_void_p)],
-    "free": [c_uint64, c_void_p, c_void_p],
     "record_stream": [c_void_p, c_void_p],
     "block_at": [c_void_p, POINTER(CBlock)],
     "stream_create": [c_uint64, POINTER(c_void_p)],
@@ -124,7 +121,6 @@ _CHECKED: dict[str, list[Any]] = {
     "trace_free": [c_uint64],
     "pool_backend": [c_uint64, POINTER(c_char_p)],
     "pool_device": [c_uint64, POINTER(c_int)],
-    "start_metrics": [c_char_p],
     "start_metrics_at": [c_char_p, POINTER(c_void_p)],
     "stop_metrics": [],
     "torch_configure": [c_char_p],
@@ -146,17 +142,11 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "last_error": (c_char_p, []),
     "last_error_code": (c_int32, []),
     "clear_error": (None, []),
-    "abi_version": (c_uint32, []),
     "torch_alloc_or_null": (c_void_p, [c_size_t, c_int, c_void_p]),
     "torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
     "torch_throws": (c_int, []),
-    "torch_init": (None, [c_int]),
     "torch_reset": (None, []),
     "torch_memory_fraction": (None, [c_double, c_int]),
-    "torch_base_alloc": (c_void_p, [c_void_p, POINTER(c_size_t)]),
-    "torch_record_stream": (None, [c_void_p, c_void_p]),
-    "segment_alloc": (c_void_p, [c_size_t, c_int, c_void_p]),
-    "segment_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
 }
 
 
@@ -164,27 +154,14 @@ class Library:
     """The functions, without their prefix; those of `_CHECKED` raise what they fail with."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        try:
-            self._library = ctypes.CDLL(path)
-        except OSError as error:
-            raise ImportError(f"vrampool's library does not load from {path}: {error}", path=path) from error
-        if (abi := self._function("abi_version", *_PLAIN["abi_version"])()) != ABI:
-            raise ImportError(f"{path} has ABI {abi}, and this package needs {ABI}", path=path)
-        self.plain: dict[str, Callable[..., Any]] = {}
-        for name, (answer, arguments) in _PLAIN.items():
-            self.plain[name] = self._function(name, answer, arguments)
+        self._library = ctypes.CDLL(path)
+        self.plain = {name: self._function(name, answer, arguments) for name, (answer, arguments) in _PLAIN.items()}
         self._checked = {name: self._function(name, c_int32, arguments) for name, arguments in _CHECKED.items()}
 
     def _function(self, name: str, answer: Any, arguments: list[Any]) -> Callable[..., Any]:
-        try:
-            function = getattr(self._library, f"vrampool_{name}")
-        except AttributeError:
-            text = f"{self._path} is not the library of this vrampool: it has no function vrampool_{name}"
-            raise ImportError(text, path=self._path) from None
-        function.restype = answer
-        function.argtypes = arguments
-        return function  # type: ignore[no-any-return]
+        function: Callable[..., Any] = getattr(self._library, f"vrampool_{name}")
+        function.restype, function.argtypes = answer, arguments  # type: ignore[attr-defined]
+        return function
 
     def address(self, name: str) -> int:
         """The address of a function, as a number."""

@@ -22,13 +22,11 @@ class _Deferred:
         from . import _abi
         from . import _logging as _logging
 
-        self._become(_abi.LIBRARY)
-        return getattr(_abi.LIBRARY, name)
-
-    def _become(self, library: Library) -> None:
-        """Has all that the opened library has: when the interpreter ends, nothing can be imported any more."""
-        names = [name for name in dir(library) if not name.startswith("_")]
-        self.__dict__.update({name: getattr(library, name) for name in names})
+        # It is the opened library from now on: when the interpreter ends, nothing can be imported any more. In this order: after an
+        # interrupt between the two, the next use of a method comes here again.
+        self.__dict__ = vars(_abi.LIBRARY)
+        self.__class__ = _abi.Library  # type: ignore[assignment]
+        return getattr(self, name)
 
 
 LIBRARY: Library = _Deferred()  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The native part of the package, whose file has the functions of the C ABI too."""
+"""The native part of the package, whose file has the functions of the C ABI too. `native/src` documents what only the package uses."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -11,6 +11,7 @@ from .block import Block as _Block
 
 __all__ = [
     "ABI",
+    "OPTIONS",
     "VERSION",
     "Around",
     "Block",
@@ -24,12 +25,17 @@ __all__ = [
     "assign",
     "current",
     "export_dlpack",
+    "figures_of_pools",
+    "figures_of_sleep",
     "size",
 ]
 
 #: The version of the C ABI, and that of the package.
 ABI: int
 VERSION: str
+
+#: All options of pools.
+OPTIONS: tuple[str, ...]
 
 @disjoint_base
 class Block:
@@ -63,13 +69,10 @@ class Block:
     ) -> None: ...
 
 @final
-class Export:
-    """One use of a block's memory: while it exists `free` is refused."""
+class Export: ...
 
 @final
 class Imported:
-    """Memory of another library, until this object ends."""
-
     def __new__(cls, capsule: object) -> Self: ...
     @property
     def address(self) -> int: ...
@@ -82,8 +85,6 @@ class Imported:
 
 @final
 class Package:
-    """The class of blocks, and functions in Python that the native classes call."""
-
     def __new__(
         cls,
         block: type[_Block],
@@ -108,13 +109,10 @@ class Pool:
 
 def export_dlpack(
     address: int, nbytes: int, device: tuple[int, int], keep: object, *, versioned: bool, read_only: bool
-) -> CapsuleType:
-    """A capsule of so many bytes, which refers to `keep` as long as the memory is used."""
+) -> CapsuleType: ...
 
 @final
 class Callbacks:
-    """The functions that one call of the C library calls: with each chunk's address, and with its progress."""
-
     def __new__(cls, *, work: Callable[[int], object] | None = None, progress: Callable[..., object] | None = None) -> Self: ...
     @property
     def user(self) -> int: ...
@@ -130,8 +128,6 @@ _Functions = tuple[Callable[[tuple[int, int, int, int]], object], Callable[[int]
 
 @final
 class SegmentCallbacks:
-    """The two functions that C calls with each segment, and the segments that they know."""
-
     def __new__(cls, tag: Callable[[object], str | None], failed: Callable[[Exception], int]) -> Self: ...
     @property
     def user(self) -> int: ...
@@ -145,25 +141,22 @@ class SegmentCallbacks:
 
 @final
 class Scope:
-    """A value that a `ContextVar` has within `with`."""
-
     def __new__(cls, variable: ContextVar[Any], value: object, pool: int = 0, *, is_of_thread: bool = False) -> Self: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class Around:
-    """Two calls around `with`, of which the second is repeated until no interrupt ends it."""
-
     def __new__(cls, begin: Callable[[], object], end: Callable[[], object]) -> Self: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_exception: object) -> None: ...
 
-def current(variable: ContextVar[Any], pool: int | None = None) -> Any:
-    """The value that a `ContextVar` has in the innermost scope of the current context; `None` outside of any."""
+def current(variable: ContextVar[Any], pool: int | None = None) -> Any: ...
 
-def size(text: str, name: str) -> int:
-    """The bytes of a text such as `512MiB`, by the library's parser."""
+def size(text: str, name: str) -> int: ...
 
-def assign(variable: ContextVar[Any], value: object) -> None:
-    """Gives a `ContextVar` a value from now on, in the current context."""
+def assign(variable: ContextVar[Any], value: object) -> None: ...
+
+def figures_of_pools() -> list[tuple[str, str]]: ...
+
+def figures_of_sleep() -> list[tuple[str, str]]: ...

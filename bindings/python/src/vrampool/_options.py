@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _arguments
+from . import _arguments, _native
 from ._arguments import UNLIMITED
 from .errors import ArgumentTypeError, ConfigurationError
 
@@ -16,35 +16,9 @@ if TYPE_CHECKING:
     from ._arguments import Size as Size
 
     class Options(TypedDict, total=False):
+        """Options of pools, as the guide's page of settings describes them."""
+
         # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
-        """Options of pools.
-
-        Attributes:
-            file: A file of settings, for those without an argument or a variable.
-            host_capacity: With `device="host"`: capacity of a separate host device, for tests.
-            offload: Host memory that keeps contents during a sleep: pinned (the default) or pageable.
-            name: The pool's name in metrics. Default: pool-0, pool-1 and so on.
-            source: What serves misses. Default: direct.
-            limit: Hard cap on bytes taken from the device. Default: unlimited.
-            budget: Soft cap on bytes taken from the device. Default: 85% of a discrete device, else unlimited.
-            max_cached_bytes: Cap on idle bytes. Default: 4GiB; 64MiB if the source is virtual.
-            max_buffers_per_bucket: Cap on idle buffers in one size class. Default: 16; unlimited if the source is
-                virtual.
-            cached_class: Largest class that is kept idle. Default: unlimited; 512KiB if the source is virtual.
-            size_classes: How requests round up: `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`,
-                `multiple:SIZE`, `exact[:SIZE]`, `tight`. Default: fixed; tight if the source is virtual.
-            borrow_classes: Number of next larger classes that an empty geometric class borrows from. Default: 2.
-            magazine_bytes: Idle bytes that a thread keeps to itself; 0 turns magazines off. Default: 8MiB, at most a
-                64th of max_cached_bytes and limit; an 8th if virtual.
-            magazine_class: Largest class that magazines keep. Default: 1MiB.
-            overlap: Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another
-                stream; a percentage is of the held bytes. Default: unlimited.
-            initial: Memory to map when the pool is made, if the source is virtual. Default: 0B.
-            piece_bytes: Largest piece of memory to map, if the source is virtual. Default: a 16th of the mapped bytes,
-                up to 16MiB.
-            memory: Kind of memory: device, host (pinned), managed. Default: what the device prefers.
-        """
-
         file: str | None
         host_capacity: Size | None
         offload: str | None
@@ -66,34 +40,8 @@ if TYPE_CHECKING:
         # End of the generated lines.
 
 
-#: All options of `vrampool_create`.
-KNOWN = (
-    # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
-    "device",
-    "file",
-    "host_capacity",
-    "offload",
-    "name",
-    "source",
-    "limit",
-    "budget",
-    "max_cached_bytes",
-    "max_buffers_per_bucket",
-    "cached_class",
-    "size_classes",
-    "borrow_classes",
-    "magazine_bytes",
-    "magazine_class",
-    "overlap",
-    "initial",
-    "piece_bytes",
-    "memory",
-    # End of the generated lines.
-)
-
-
-def text(options: Mapping[str, Any], known: tuple[str, ...] = KNOWN) -> str:
-    """Pairs of what is not `None`, sorted by key.
+def text(options: Mapping[str, Any], known: tuple[str, ...] = _native.OPTIONS) -> str:
+    """Pairs of what is not `None`, sorted by key. `known` are the valid keys, those of pools by default.
 
     Raises: `ArgumentTypeError`, a `TypeError`, for an unknown option and for a value of another type; `ConfigurationError`, a
     `ValueError`, for a negative number and for text with a separator or a NUL; `ArgumentOverflowError`, an `OverflowError`.

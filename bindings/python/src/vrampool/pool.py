@@ -36,7 +36,8 @@ class Pool(_native.Pool, Closable):
     Args:
         device: `auto`, `cuda`, `cuda:1`, `cuda:GPU-<uuid>`, `host`.
         options: options of `vrampool_create`, which the guide's page of settings lists: `limit`, `size_classes`, `source`, `budget`,
-            `max_cached_bytes`, `overlap`, `initial`, `name` and others; `offload`, where a sleep keeps contents; `host_capacity`, with
+            `max_cached_bytes`, `overlap`, `initial`, `name` and others; `file`, a file of settings, for those without an argument or a
+            variable; `offload`, where a sleep keeps contents: `pinned` (the default) or `pageable`; `host_capacity`, with
             `device="host"`, of a separate host device for tests. `limit`, `budget` and `max_cached_bytes` are of all tags together,
             the others of each tag.
 
@@ -95,20 +96,16 @@ class Pool(_native.Pool, Closable):
         return False
 
     def _failure(self, size: int, status: int) -> Error:
-        """What an allocation of so many bytes failed with."""
+        """What an allocation of so many bytes failed with; out of memory has its numbers, as they are now."""
         error = LIBRARY.failure(status)
         if isinstance(error, OutOfMemoryError):
-            self._explain(error, size)
+            error.requested = size
+            # The error itself matters more than numbers that cannot be had.
+            with contextlib.suppress(Error):
+                stats = self.stats()
+                error.held, error.limit = stats.reserved_bytes, stats.limit_bytes
+                error.free = self.memory_info()[0]
         return error
-
-    def _explain(self, error: OutOfMemoryError, size: int) -> None:
-        """Sets an error's numbers, as they are now."""
-        error.requested = size
-        # The error itself matters more than numbers that cannot be had.
-        with contextlib.suppress(Error):
-            stats = self.stats()
-            error.held, error.limit = stats.reserved_bytes, stats.limit_bytes
-            error.free = self.memory_info()[0]
 
     def stats(self) -> PoolStats:
         """Its statistics."""

@@ -233,19 +233,7 @@ def convert(
 def show(trace: Trace | File) -> str:
     """A trace, or one in a file, as a table for people."""
     of = (trace if isinstance(trace, Trace) else load(trace)).summary()
-    rows = [
-        ("events", of.events),
-        ("allocations", of.allocations),
-        ("frees", of.frees),
-        ("never freed", of.never_freed),
-        ("dropped by the recording", of.dropped),
-        ("streams", of.streams),
-        ("distinct sizes", of.distinct_sizes),
-        ("bytes requested in all", of.requested),
-        ("most bytes live at once", of.peak_requested),
-        ("bytes of the largest", of.largest),
-        ("microseconds", of.duration_us),
-    ]
+    rows = [(name.replace("_", " "), value) for name, value in vars(of).items() if isinstance(value, int)]
     lines = [of.trace, *(f"  {name:<26}{value:>20,}" for name, value in rows), "  sizes, bytes"]
     lines += [
         f"  {size.start:>16,} to {size.stop:>16,}{size.allocations:>12,} times {100 * size.share:>5.1f} %"

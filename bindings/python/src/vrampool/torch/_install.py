@@ -96,20 +96,12 @@ def provider() -> Any:
 
 def _pluggable(alloc: str) -> Any:
     pluggable = pytorch().cuda.memory.CUDAPluggableAllocator(PATH, alloc, "vrampool_torch_free")
-    if absent := set_hooks(pluggable.allocator()):
+    of = pluggable.allocator()
+    if absent := [setter for setter in HOOKS if not hasattr(of, setter)]:
         _log.warning("this PyTorch has no %s; the features that need them do not work", ", ".join(absent))
+    for setter in HOOKS.keys() - absent:
+        getattr(of, setter)(LIBRARY.address(HOOKS[setter]))
     return pluggable
-
-
-def set_hooks(of: Any) -> list[str]:
-    """Gives PyTorch's object the functions that it has setters for; answers the setters that it does not have."""
-    absent = []
-    for setter, function in HOOKS.items():
-        if hasattr(of, setter):
-            getattr(of, setter)(LIBRARY.address(function))
-        else:
-            absent.append(setter)
-    return absent
 
 
 def install(*, device: str | None = None, patch: bool = True, **options: Unpack[Options]) -> None:
