@@ -102,79 +102,8 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::sleeping::Sleeping;
-    use vrampool::any::AnyDevice;
-    use vrampool::host::Call;
+    use vrampool::Pool;
     use vrampool::telemetry::Owner;
-    use vrampool::{Backend, Pool};
-
-    /// The device refuses, and then refuses the way back: what is asleep then is said to be, and wakes.
-    #[test]
-    fn a_tag_that_could_not_be_taken_back_is_asleep_and_wakes() {
-        let options = Options::parse("device=host; host_capacity=64MiB; source=virtual").expect("good");
-        let pool = CPool::new(0, options).expect("a pool");
-        let AnyDevice::Host(device) = pool.home.device.clone() else { panic!("of the host") };
-        let stream = pool.home.find(0).expect("the null stream");
-        let tagged = pool.tagged_or_new("kept").expect("a tag");
-        let mut blocks: Vec<_> =
-            [4, 8, 2].map(|mib| tagged.pool.allocate(mib << 20, &stream).expect("memory")).into();
-        // A hole between mappings.
-        drop(blocks.remove(1));
-        tagged.trim_to(0);
-        blocks.iter_mut().for_each(|block| block.write(b"kept", &stream).expect("written"));
-        let mut stayed = 0;
-        for nth in 1..4 {
-            device.faults().fail_nth(Call::Unmap, nth);
-            device.faults().fail_nth(Call::Map, 1);
-            let slept = pool.fall_asleep(&[], |_| Some(Offload::Discard), &|_| ());
-            device.faults().clear();
-            let is_asleep = tagged.is_asleep();
-            stayed += u64::from(slept.is_err() && is_asleep);
-            let _ = pool.wake(None, &|_| ()).expect("awake");
-            if slept.is_err() {
-                for block in &blocks {
-                    let mut read = [0; 4];
-                    block.read(&mut read, &stream).expect("awake");
-                    assert_eq!(&read, b"kept");
-                }
-            }
-            blocks.iter_mut().for_each(|block| block.write(b"kept", &stream).expect("written"));
-        }
-        assert!(stayed > 0, "nothing was tried");
-    }
-
-    #[test]
-    fn a_sleep_that_fails_where_contents_are_kept_loses_none_at_all() {
-        let options = Options::parse("device=host; host_capacity=64MiB; source=virtual").expect("good");
-        let pool = CPool::new(0, options).expect("a pool");
-        let AnyDevice::Host(device) = pool.home.device.clone() else { panic!("of the host") };
-        let stream = pool.home.find(0).expect("the null stream");
-        // By name the discarded one comes first.
-        let mut blocks = ["discarded", "kept"].map(|tag| {
-            let tagged = pool.tagged_or_new(tag).expect("a tag");
-            (tag, tagged.pool.allocate(4 << 20, &stream).expect("memory"))
-        });
-        let policy = |tag: &str| Some(if tag == "kept" { Offload::Pinned } else { Offload::Discard });
-        let mut failures = 0;
-        // What only copies call. Without the first or the last of them there may be other ways.
-        for call in [Call::Copy, Call::Download, Call::Allocate] {
-            for (tag, buffer) in &mut blocks {
-                buffer.write(tag.as_bytes(), &stream).expect("written");
-            }
-            pool.home.device.synchronize(&stream).expect("done");
-            device.faults().fail_nth(call, 1);
-            let slept = pool.fall_asleep(&[], policy, &|_| ());
-            device.faults().clear();
-            failures += usize::from(slept.is_err());
-            let intact = if slept.is_err() { &mut blocks[..] } else { &mut blocks[1..] };
-            let _ = pool.wake(None, &|_| ()).expect("awake");
-            for (tag, buffer) in intact {
-                let mut read = vec![0; tag.len()];
-                buffer.read(&mut read, &stream).expect("awake");
-                assert_eq!(read, tag.as_bytes(), "{call:?}");
-            }
-        }
-        assert!(failures > 0, "nothing was tried");
-    }
 
     /// What is asleep takes none of the limit, and free memory of other tags makes room for a wake.
     #[test]

@@ -4,8 +4,8 @@
 
 mod calls;
 
-use calls::{allocate, ok, pool, stream};
-use std::ffi::{CStr, c_int, c_void};
+use calls::{Segment, allocate, ok, pool, stream};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,16 +30,7 @@ struct Scene {
     /// A block whose pool falls asleep, and one that the first call frees.
     kept: usize,
     freed: usize,
-    /// The numbers of a segment.
-    segment: (u64, u64, u64),
-}
-
-/// The segment that was allocated last: bytes, address, number.
-static SEGMENT: Mutex<(u64, u64, u64)> = Mutex::new((0, 0, 0));
-
-extern "C" fn note(_: *mut c_void, _: c_int, bytes: u64, address: u64, number: u64) -> Status {
-    *SEGMENT.lock().expect("no panic") = (bytes, address, number);
-    Status::OK
+    segment: Segment,
 }
 
 /// Requires that a function without a status is refused so.
@@ -52,11 +43,10 @@ fn refused(status: Status, call: impl FnOnce()) {
 extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
     assert!(copied <= total);
     let scene = SCENE.lock().expect("no panic").expect("a scene");
-    let Scene { pool, other, streams: [own, foreign], kept, freed, segment: (bytes, address, number) } =
-        scene;
+    let Scene { pool, other, streams: [own, foreign], kept, freed, segment } = scene;
     let (own, foreign) = (own as *mut c_void, foreign as *mut c_void);
     let (tags, user) = ([Text::from(c"kept")], ptr::null_mut());
-    let (tags, numbers) = (Texts::of(&tags), [number]);
+    let (tags, number, numbers) = (Texts::of(&tags), segment.number, [segment.number]);
     let numbers = Numbers::of(&numbers);
     let of_pools = [pool, other].into_iter().flat_map(|pool| {
         [
@@ -71,8 +61,8 @@ extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
     let of_segments = [
         ("shutdown", vrampool_torch_shutdown()),
         ("set_log_callback", vrampool_set_log_callback(None, 0, user)),
-        ("unmap_and_release", vrampool_segment_unmap_and_release(0, bytes, address, number)),
-        ("create_and_map", vrampool_segment_create_and_map(0, bytes, address, number)),
+        ("unmap_and_release", segment.unmap()),
+        ("create_and_map", segment.map()),
         ("tag", vrampool_segment_tag(number, c"weights".into())),
         ("save", vrampool_segments_save(numbers, 1, None, user)),
         ("restore", vrampool_segments_restore(numbers, 1, None, user)),
@@ -138,10 +128,8 @@ fn scene() -> Scene {
         ok(status);
         block as usize
     });
-    ok(vrampool_segment_callbacks(Some(note), None, ptr::null_mut()));
-    assert!(!vrampool_segment_alloc(4 << 20, 0, ptr::null_mut()).is_null(), "{}", last_error_text());
+    let segment = Segment::new(4 << 20, ptr::null_mut());
     ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
-    let segment = *SEGMENT.lock().expect("no panic");
     let scene = Scene { pool: pools[0], other: pools[1], streams, kept, freed, segment };
     *SCENE.lock().expect("no panic") = Some(scene);
     CALLS.store(0, Ordering::Relaxed);
@@ -150,7 +138,7 @@ fn scene() -> Scene {
 
 fn finish(scene: Scene) {
     assert!(CALLS.load(Ordering::Relaxed) > 0, "nothing was copied");
-    vrampool_segment_free(scene.segment.1 as *mut c_void, 1, 0, ptr::null_mut());
+    ok(scene.segment.free(ptr::null_mut()));
     ok(vrampool_free(scene.pool, scene.kept as *mut c_void, ptr::null_mut()));
     for (pool, stream) in [scene.pool, scene.other].into_iter().zip(scene.streams) {
         ok(vrampool_stream_destroy(pool, stream as *mut c_void));
@@ -181,7 +169,7 @@ fn a_callback_of_a_sleep_or_a_wake_calls_every_function() {
 fn a_callback_of_a_copy_of_segments_calls_every_function() {
     let _alone = ALONE.lock().expect("no panic");
     let scene = scene();
-    let (numbers, user, again) = ([scene.segment.2], ptr::null_mut(), Some(call_again as CopyCallback));
+    let (numbers, user, again) = ([scene.segment.number], ptr::null_mut(), Some(call_again as CopyCallback));
     let saved = vrampool_segments_save(Numbers::of(&numbers), 1, again, user);
     ok(saved);
     let restored = vrampool_segments_restore(Numbers::of(&numbers), 1, again, user);

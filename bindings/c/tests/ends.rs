@@ -121,15 +121,6 @@ fn a_stream_that_is_none_is_refused_for_blocks_of_private_pools_too() {
 }
 
 #[test]
-fn a_size_beyond_all_addresses_is_no_limit() {
-    for options in [c"device=host; limit=20EiB", c"device=host; max_cached_bytes=17179869184GiB"] {
-        let mut pool = 0;
-        assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::CONFIGURATION);
-        assert!(last_error_text().contains("use unlimited"), "{}", last_error_text());
-    }
-}
-
-#[test]
 fn a_block_that_was_freed_is_live_no_more_though_its_users_are_not_all_known() {
     const NONE: *mut c_void = 0xdead_beef as *mut c_void;
     let torch = Torch::new(c"device=host; host_capacity=16MiB; source=virtual");

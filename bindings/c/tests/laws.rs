@@ -1,4 +1,4 @@
-//! The C ABI against a naive twin, and under threads that free each other's blocks.
+//! The C ABI against a naive twin.
 
 mod calls;
 
@@ -7,8 +7,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::ptr;
-use std::sync::Barrier;
-use std::sync::mpsc;
 use vrampool_c::boundary::Out;
 use vrampool_c::*;
 
@@ -159,54 +157,6 @@ proptest! {
     fn it_is_a_map_of_addresses_over_allocations(steps in steps()) {
         obeys(c"device=host; source=direct; limit=48MiB; size_classes=geometric", &steps);
     }
-}
-
-#[test]
-fn threads_free_each_others_blocks_while_pools_come_and_go() {
-    const THREADS: usize = 4;
-    // Room for all that wait for a thread that gets no turn. It is not written.
-    let pool = calls::pool(c"device=host; host_capacity=64GiB; source=virtual");
-    let barrier = Barrier::new(THREADS + 1);
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<(u64, u64)>()).unzip();
-    std::thread::scope(|scope| {
-        for (number, receiver) in receivers.into_iter().enumerate() {
-            let next = senders[(number + 1) % THREADS].clone();
-            let barrier = &barrier;
-            scope.spawn(move || {
-                barrier.wait();
-                for round in 0..5_000u64 {
-                    let bytes = 1 + (round * 7919 + number as u64) % 200_000;
-                    let address = allocate(pool, bytes, 0).expect("memory");
-                    next.send((address, bytes)).expect("it waits");
-                    if let Ok((address, bytes)) = receiver.try_recv() {
-                        let freed = vrampool_free_sized(pool, address as *mut c_void, bytes, ptr::null_mut());
-                        ok(freed);
-                    }
-                }
-                drop(next);
-                for (address, _) in receiver {
-                    ok(free(0, address, 0));
-                }
-                // Errors are a thread's own: calls of another thread fail meanwhile.
-                ok(vrampool_last_error_code());
-            });
-        }
-        drop(senders);
-        barrier.wait();
-        for _ in 0..50 {
-            let other = calls::pool(c"device=host");
-            let address = allocate(other, 5000, 0).expect("memory");
-            ok(vrampool_destroy(other));
-            assert_eq!(allocate(other, 1, 0), Err(Status::INVALID_HANDLE));
-            ok(free(other, address, 0));
-        }
-    });
-    let stats = stats(pool);
-    assert_eq!(
-        (stats.live_buffers, stats.live_bytes, stats.served_by_bucket + stats.source_allocations),
-        (0, 0, THREADS as u64 * 5_000)
-    );
-    ok(vrampool_destroy(pool));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::{fs, iter, ptr, thread};
-use vrampool_c::boundary::{Bytes, Out, Text};
+use vrampool_c::boundary::Out;
 use vrampool_c::*;
 use vrampool_trace::{Op, Trace};
 
@@ -144,46 +144,6 @@ fn follow(steps: &[Step]) {
     });
     live.iter().for_each(|&(address, ..)| free(address as *mut c_void));
     pools.iter().for_each(|&pool| ok(vrampool_destroy(pool)));
-}
-
-/// What C writes replaces a file whole, or not at all.
-#[test]
-fn a_failing_save_leaves_the_previous_file() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let path = folder.join(format!("kept-{}.pickle", std::process::id()));
-    let name = CString::new(path.to_str().expect("a name")).expect("no 0");
-    let write = |bytes: &[u8]| vrampool_file_write(name.as_c_str().into(), Bytes::of(bytes), bytes.len());
-    ok(write(b"the previous\0file"));
-    assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
-    // More is live than there are addresses, which is known only while it is written.
-    let large = folder.join(format!("large-{}.csv", std::process::id()));
-    let size = 1_000_000_000_000_000_000u64;
-    fs::write(&large, format!("op,id,size,stream,t_us\na,0,{size},0,0\na,1,{size},0,0\n")).expect("a file");
-    let large_name = CString::new(large.to_str().expect("a name")).expect("no 0");
-    let mut trace = 0;
-    let loaded = vrampool_trace_load(large_name.as_c_str().into(), Text::null(), -1, Out::from(&mut trace));
-    ok(loaded);
-    assert_eq!(vrampool_trace_save(trace, name.as_c_str().into(), Text::null()), Status::INVALID_ARGUMENT);
-    assert!(last_error_text().contains("event 1: "), "{}", last_error_text());
-    assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
-    // The system's reason is in the text.
-    let nowhere = || c"/nonexistent/folder/file".into();
-    assert_eq!(vrampool_trace_save(trace, nowhere(), Text::null()), Status::INVALID_ARGUMENT);
-    assert!(last_error_text().contains("(os error "), "{}", last_error_text());
-    let loaded = vrampool_trace_load(nowhere(), Text::null(), -1, Out::from(&mut 0));
-    assert!(
-        loaded == Status::INVALID_ARGUMENT && last_error_text().contains("(os error "),
-        "{}",
-        last_error_text()
-    );
-    ok(vrampool_trace_free(trace));
-    ok(write(b""));
-    assert_eq!(fs::read(&path).expect("a file"), b"");
-    fs::remove_file(&path).expect("it is there");
-    fs::remove_file(&large).expect("it is there");
-    let refused = vrampool_file_write(nowhere(), Bytes::of(b"x"), 1);
-    assert_eq!(refused, Status::INVALID_ARGUMENT);
-    assert!(last_error_text().contains("/nonexistent/folder/file: the file cannot be created"));
 }
 
 proptest! {

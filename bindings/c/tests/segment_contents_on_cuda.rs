@@ -4,7 +4,7 @@
 mod calls;
 mod cuda_driver;
 
-use calls::{free_bytes, ok};
+use calls::{Segment, free_bytes, ok};
 use cuda_driver::{Driver, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -18,14 +18,6 @@ use vrampool_cuda_simulator_control::Simulator;
 /// Bytes of a segment.
 const BYTES: usize = 2 << 20;
 
-/// Bytes, address and number of segments that were allocated.
-static MADE: Mutex<Vec<[u64; 3]>> = Mutex::new(Vec::new());
-
-extern "C" fn on_malloc(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
-    MADE.lock().expect("whole").push([bytes, address, number]);
-    Status::OK
-}
-
 extern "C" fn count(user: *mut c_void, copied: u64, total: u64) {
     // SAFETY: the caller passes the address of a number that outlives the call.
     unsafe { *user.cast::<(u64, u64)>() = (copied, total) };
@@ -34,39 +26,36 @@ extern "C" fn count(user: *mut c_void, copied: u64, total: u64) {
 /// Some segments, the n-th of which is filled with n + 1.
 struct Segments<'a> {
     driver: &'a Driver,
-    all: Vec<[u64; 3]>,
+    all: Vec<Segment>,
 }
 
 impl<'a> Segments<'a> {
     fn new(driver: &'a Driver, number: usize) -> Self {
-        ok(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()));
-        for _ in 0..number {
-            assert!(!vrampool_segment_alloc(BYTES, 0, ptr::null_mut()).is_null(), "{}", last_error_text());
-        }
-        let made = Self { driver, all: std::mem::take(&mut *MADE.lock().expect("whole")) };
+        let all = (0..number).map(|_| Segment::new(BYTES, ptr::null_mut())).collect();
+        let made = Self { driver, all };
         made.fill(1);
         made
     }
 
     fn fill(&self, first: u8) {
-        for (value, [_, address, _]) in (first..).zip(&self.all) {
-            self.driver.fill(*address as *mut c_void, value, BYTES, ptr::null_mut());
+        for (value, segment) in (first..).zip(&self.all) {
+            self.driver.fill(segment.place(), value, BYTES, ptr::null_mut());
         }
         self.driver.wait(ptr::null_mut());
     }
 
     fn holds(&self) -> bool {
-        (1..).zip(&self.all).all(|(value, [_, address, _])| {
+        (1..).zip(&self.all).all(|(value, segment)| {
             let mut read = vec![0_u8; BYTES];
             let to = read.as_mut_ptr().cast();
-            self.driver.copy(to, *address as *mut c_void, BYTES, ptr::null_mut());
+            self.driver.copy(to, segment.place(), BYTES, ptr::null_mut());
             self.driver.wait(ptr::null_mut());
             read.iter().all(|&byte| byte == value)
         })
     }
 
     fn numbers(&self) -> Vec<u64> {
-        self.all.iter().map(|[_, _, number]| *number).collect()
+        self.all.iter().map(|segment| segment.number).collect()
     }
 
     fn save(&self) -> Status {
@@ -94,17 +83,15 @@ impl<'a> Segments<'a> {
         self.numbers().into_iter().map(saved).collect()
     }
 
-    fn change(&self, change: extern "C" fn(i32, u64, u64, u64) -> Status) {
-        for [bytes, address, number] in &self.all {
-            ok(change(0, *bytes, *address, *number));
-        }
+    fn change(&self, change: fn(&Segment) -> Status) {
+        self.all.iter().for_each(|segment| ok(change(segment)));
     }
 }
 
 impl Drop for Segments<'_> {
     fn drop(&mut self) {
-        for [_, address, _] in &self.all {
-            vrampool_segment_free(*address as *mut c_void, BYTES, 0, ptr::null_mut());
+        for segment in &self.all {
+            let _ = segment.free(ptr::null_mut());
         }
         let _ = vrampool_segment_callbacks(None, None, ptr::null_mut());
     }
@@ -125,11 +112,11 @@ fn contents_outlast_a_cycle() {
             let user = (&raw mut seen).cast();
             ok(vrampool_segments_save(Numbers::of(&numbers), 3, Some(count), user));
             assert_eq!(seen, (3 * BYTES as u64, 3 * BYTES as u64));
-            segments.change(vrampool_segment_unmap_and_release);
+            segments.change(Segment::unmap);
             assert_eq!(free_bytes(pool), before);
             assert_eq!(segments.restore(), Status::ASLEEP, "nothing is mapped");
             assert_eq!(segments.save(), Status::ASLEEP, "nothing is mapped");
-            segments.change(vrampool_segment_create_and_map);
+            segments.change(Segment::map);
             segments.fill(50);
             ok(segments.restore());
             assert!(segments.holds());
@@ -163,16 +150,14 @@ fn a_save_or_restore_that_fails_releases_what_was_freed_meanwhile() {
                 assert!(yields < 24, "the call locks the first segment");
                 let mut segments = Segments::new(driver, 3);
                 ok(segments.save());
-                segments.change(vrampool_segment_unmap_and_release);
+                segments.change(Segment::unmap);
                 let [first, held, _] = [0, 1, 2].map(|at: usize| segments.all[at]);
-                for [bytes, address, number] in [first, held] {
-                    ok(vrampool_segment_create_and_map(0, bytes, address, number));
-                }
+                [first, held].iter().for_each(|segment| ok(segment.map()));
                 let gate = GATE.lock().expect("whole");
                 let is_deferred = thread::scope(|scope| {
                     let copy = scope.spawn(|| {
                         driver.enter();
-                        vrampool_segments_save(Numbers::of(&[held[2]]), 1, Some(hold), ptr::null_mut())
+                        vrampool_segments_save(Numbers::of(&[held.number]), 1, Some(hold), ptr::null_mut())
                     });
                     while !HAS_BEGUN.swap(false, SeqCst) {
                         thread::yield_now();
@@ -183,7 +168,7 @@ fn a_save_or_restore_that_fails_releases_what_was_freed_meanwhile() {
                     });
                     (0..1 << yields).for_each(|_| thread::yield_now());
                     let mapped = free_bytes(pool);
-                    vrampool_segment_free(first[1] as *mut c_void, BYTES, 0, ptr::null_mut());
+                    ok(first.free(ptr::null_mut()));
                     let is_deferred = free_bytes(pool) == mapped;
                     drop(gate);
                     assert_eq!(failing.join().expect("no panic"), Status::ASLEEP);
@@ -216,8 +201,8 @@ fn a_driver_call_that_fails_loses_no_contents() {
                     assert!(skip < 200, "a copy has few calls");
                     if !saves {
                         ok(segments.save());
-                        segments.change(vrampool_segment_unmap_and_release);
-                        segments.change(vrampool_segment_create_and_map);
+                        segments.change(Segment::unmap);
+                        segments.change(Segment::map);
                         segments.fill(50);
                     }
                     simulator.fail_next(skip, 1);

@@ -5,59 +5,17 @@
 mod calls;
 mod cuda_driver;
 
-use calls::{free_bytes, ok, stream};
+use calls::{SEGMENTS, Segment, free_bytes, ok, on_malloc, stream};
 use cuda_driver::{BYTES, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use vrampool_c::boundary::{Numbers, Out};
 use vrampool_c::*;
 use vrampool_cuda_simulator_control::Simulator;
 
 const OPTIONS: &CStr = c"device=cuda:0; source=virtual";
-
-/// Of the segment that was allocated last: bytes, address, number.
-static LAST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-
-extern "C" fn on_malloc(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
-    LAST.iter().zip([bytes, address, number]).for_each(|(last, now)| last.store(now, SeqCst));
-    Status::OK
-}
-
-struct Segment {
-    bytes: u64,
-    address: u64,
-    number: u64,
-}
-
-impl Segment {
-    fn new(stream: *mut c_void) -> Self {
-        ok(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()));
-        let made = vrampool_segment_alloc(BYTES, 0, stream);
-        assert!(!made.is_null(), "{}", last_error_text());
-        let [bytes, address, number] = [0, 1, 2].map(|at: usize| LAST[at].load(SeqCst));
-        Self { bytes, address, number }
-    }
-
-    fn place(&self) -> *mut c_void {
-        self.address as *mut c_void
-    }
-
-    fn unmap(&self) -> Status {
-        vrampool_segment_unmap_and_release(0, self.bytes, self.address, self.number)
-    }
-
-    fn map(&self) -> Status {
-        vrampool_segment_create_and_map(0, self.bytes, self.address, self.number)
-    }
-
-    fn free(&self, stream: *mut c_void) -> Status {
-        vrampool_clear_error();
-        vrampool_segment_free(self.place(), BYTES, 0, stream);
-        vrampool_last_error_code()
-    }
-}
 
 /// A segment is used by captured work, on the stream that it was allocated for or that is named with the free.
 #[test]
@@ -67,7 +25,7 @@ fn a_capture_outlives_segments_that_are_freed_or_unmapped_in_it() {
         let foreign = driver.create_stream();
         for (captured, other) in [(stream(pool), stream(pool)), (foreign, stream(pool))] {
             let before = free_bytes(pool);
-            let (kept, freed) = (Segment::new(captured), Segment::new(other));
+            let (kept, freed) = (Segment::new(BYTES, captured), Segment::new(BYTES, other));
             driver.begin_capture(captured);
             driver.fill(freed.place(), 1, BYTES, captured);
             driver.fill(kept.place(), 1, BYTES, captured);
@@ -80,7 +38,7 @@ fn a_capture_outlives_segments_that_are_freed_or_unmapped_in_it() {
             // Deferred.
             ok(freed.free(captured));
             assert_eq!(freed.free(captured), Status::INVALID_POINTER, "it is freed once");
-            let next = Segment::new(other);
+            let next = Segment::new(BYTES, other);
             assert_ne!(next.address, freed.address, "its addresses are not reused meanwhile");
             ok(next.free(captured));
             // Fails for a capture that was invalidated.
@@ -94,18 +52,10 @@ fn a_capture_outlives_segments_that_are_freed_or_unmapped_in_it() {
     });
 }
 
-/// What a caller keeps of live segments: bytes, address, number.
-static KNOWN: Mutex<Vec<[u64; 3]>> = Mutex::new(Vec::new());
-
-extern "C" fn keep(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
-    KNOWN.lock().expect("no test fails under it").push([bytes, address, number]);
-    Status::OK
-}
-
 /// Fails for a segment that is not known, as vLLM's callback does.
 extern "C" fn forget(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
-    let mut known = KNOWN.lock().expect("no test fails under it");
-    match known.iter().position(|other| *other == [bytes, address, number]) {
+    let mut known = SEGMENTS.lock().expect("no test fails under it");
+    match known.iter().position(|other| *other == Segment { bytes, address, number }) {
         Some(at) => {
             known.swap_remove(at);
             Status::OK
@@ -118,26 +68,27 @@ extern "C" fn forget(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u
 fn cycle() {
     let made = vrampool_segment_alloc(BYTES, 0, ptr::null_mut());
     if made.is_null() {
-        assert!(KNOWN.lock().expect("whole").is_empty(), "a failed allocation is forgotten");
+        assert!(SEGMENTS.lock().expect("whole").is_empty(), "a failed allocation is forgotten");
         return;
     }
-    let [bytes, address, number] = KNOWN.lock().expect("whole")[0];
+    let segment = SEGMENTS.lock().expect("whole")[0];
     let mut is_mapped = true;
-    for change in [vrampool_segment_unmap_and_release, vrampool_segment_create_and_map] {
-        if change(0, bytes, address, number) == Status::OK {
+    for change in [Segment::unmap, Segment::map] {
+        if change(&segment) == Status::OK {
             is_mapped = !is_mapped;
             continue;
         }
         // Nothing has changed: the other direction is refused, and this one works.
-        let other =
-            if is_mapped { vrampool_segment_create_and_map } else { vrampool_segment_unmap_and_release };
-        assert_ne!(other(0, bytes, address, number), Status::OK);
-        ok(change(0, bytes, address, number));
+        let other = if is_mapped { Segment::map } else { Segment::unmap };
+        assert_ne!(other(&segment), Status::OK);
+        ok(change(&segment));
         is_mapped = !is_mapped;
     }
     vrampool_segment_free(made, BYTES, 0, ptr::null_mut());
-    assert!(KNOWN.lock().expect("whole").is_empty(), "a segment is freed whatever fails");
+    assert!(SEGMENTS.lock().expect("whole").is_empty(), "a segment is freed whatever fails");
 }
+
+static IS_FREED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_free(_: *mut c_void, device: i32, bytes: u64, address: u64, number: u64) -> Status {
     let mut is_asleep = -1;
@@ -151,7 +102,7 @@ extern "C" fn on_free(_: *mut c_void, device: i32, bytes: u64, address: u64, num
     vrampool_segment_free(address as *mut c_void, BYTES, device, ptr::null_mut());
     assert_eq!(vrampool_last_error_code(), Status::INVALID_POINTER, "it is freed once");
     vrampool_clear_error();
-    LAST[2].store(0, SeqCst);
+    IS_FREED.store(true, SeqCst);
     Status::OK
 }
 
@@ -161,10 +112,10 @@ fn the_callback_of_a_free_finds_the_segment() {
     on_cuda(OPTIONS, |driver, pool| {
         driver.enter();
         let before = free_bytes(pool);
-        let segment = Segment::new(ptr::null_mut());
+        let segment = Segment::new(BYTES, ptr::null_mut());
         ok(vrampool_segment_callbacks(Some(on_malloc), Some(on_free), ptr::null_mut()));
         ok(segment.free(ptr::null_mut()));
-        assert_eq!(LAST[2].load(SeqCst), 0, "it was called");
+        assert!(IS_FREED.load(SeqCst), "it was called");
         assert_eq!(free_bytes(pool), before);
         let mut is_asleep = 0;
         ok(vrampool_segment_is_asleep(segment.number, Out::from(&mut is_asleep)));
@@ -181,7 +132,7 @@ fn a_driver_call_that_fails_leaves_nothing_behind() {
     on_cuda(OPTIONS, |driver, pool| {
         let Some(simulator) = Simulator::loaded() else { return };
         driver.enter();
-        ok(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()));
+        ok(vrampool_segment_callbacks(Some(on_malloc), Some(forget), ptr::null_mut()));
         cycle();
         let mut before = free_bytes(pool);
         let mut failed = Vec::new();
@@ -220,7 +171,7 @@ fn a_driver_call_that_fails_leaves_nothing_behind() {
 fn threads_free_segments_of_others_under_pytorchs_lock() {
     on_cuda(OPTIONS, |driver, pool| {
         driver.enter();
-        ok(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()));
+        ok(vrampool_segment_callbacks(Some(on_malloc), Some(forget), ptr::null_mut()));
         let before = free_bytes(pool);
         let (pytorchs, live) = (Mutex::new(()), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
@@ -245,7 +196,7 @@ fn threads_free_segments_of_others_under_pytorchs_lock() {
                 });
             }
         });
-        assert_eq!((KNOWN.lock().expect("whole").len(), live.into_inner().expect("whole").len()), (0, 0));
+        assert_eq!((SEGMENTS.lock().expect("whole").len(), live.into_inner().expect("whole").len()), (0, 0));
         assert_eq!(free_bytes(pool), before);
         ok(vrampool_segment_callbacks(None, None, ptr::null_mut()));
     });

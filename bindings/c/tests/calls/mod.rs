@@ -70,3 +70,45 @@ pub(crate) fn free_bytes(pool: u64) -> u64 {
     ok(vrampool_memory_info(pool, Out::from(&mut free), Out::null()));
     free
 }
+
+/// A segment of PyTorch's first device: what identifies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) bytes: u64,
+    pub(crate) address: u64,
+    pub(crate) number: u64,
+}
+
+/// Segments that [`on_malloc`] was called with, and nothing has removed.
+pub(crate) static SEGMENTS: Mutex<Vec<Segment>> = Mutex::new(Vec::new());
+
+pub(crate) extern "C" fn on_malloc(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
+    SEGMENTS.lock().expect("no test fails under it").push(Segment { bytes, address, number });
+    Status::OK
+}
+
+impl Segment {
+    pub(crate) fn new(bytes: usize, stream: *mut c_void) -> Self {
+        ok(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()));
+        assert!(!vrampool_segment_alloc(bytes, 0, stream).is_null(), "{}", last_error_text());
+        SEGMENTS.lock().expect("no test fails under it").pop().expect("the callback is called")
+    }
+
+    pub(crate) fn place(&self) -> *mut c_void {
+        self.address as *mut c_void
+    }
+
+    pub(crate) fn unmap(&self) -> Status {
+        vrampool_segment_unmap_and_release(0, self.bytes, self.address, self.number)
+    }
+
+    pub(crate) fn map(&self) -> Status {
+        vrampool_segment_create_and_map(0, self.bytes, self.address, self.number)
+    }
+
+    pub(crate) fn free(&self, stream: *mut c_void) -> Status {
+        vrampool_clear_error();
+        vrampool_segment_free(self.place(), 0, 0, stream);
+        vrampool_last_error_code()
+    }
+}
