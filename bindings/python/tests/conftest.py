@@ -295,6 +295,16 @@ def saver(pools: Pools) -> Iterator[TorchMemorySaver]:
         assert made._saver._segments.by_address == {}
 
 
+def tag_of(pool: vrampool.Pool, address: int) -> str:
+    """The tag of the segment that an address is in."""
+    (tag,) = [
+        segment["tag"]
+        for segment in pool.snapshot()["segments"]
+        if segment["address"] <= address < segment["address"] + segment["bytes"]
+    ]
+    return str(tag)
+
+
 def contents(address: int) -> bytes:
     return ctypes.string_at(address, SIZE)
 

@@ -213,22 +213,6 @@ def test_invalid_options_are_reported_at_once(cupy: CuPy) -> None:
     assert cupy.set_to is None
 
 
-def test_tags_are_of_the_context(place: dict[str, Any], cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**place)
-    pool = allocator.pool()
-    with pool.tag("weights"):
-        weights = allocator.malloc(1000)
-    plain = allocator.malloc(1000)
-    tags = {
-        block["block"]: segment["tag"]
-        for segment in pool.snapshot()["segments"]
-        for block in segment["blocks"]
-        if block["state"] == "live"
-    }
-    assert tags == {weights.ptr: "weights", plain.ptr: "default"}
-    del weights, plain
-
-
 def test_an_exception_at_any_instruction_of_malloc_leaks_nothing(place: dict[str, Any], cupy: CuPy) -> None:
     allocator = vc.CuPyAllocator(**place)
 

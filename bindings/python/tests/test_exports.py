@@ -146,28 +146,6 @@ def test_of_a_free_and_an_export_one_has_the_memory(host: Pool) -> None:
     assert outcomes
 
 
-def test_an_exported_block_ends_with_its_last_array_and_not_before(host: Pool) -> None:
-    block = host.allocate(SIZE)
-    for _ in range(3):
-        first, second = from_dlpack(block), from_dlpack(block)
-        assert block.is_live
-        del first
-        with pytest.raises(BufferError, match="arrays of it exist"):
-            block.free()
-        with block:
-            pass
-        assert block.is_live
-        del second
-        assert block.is_live
-    view = from_dlpack(block)
-    address = block.address
-    del block
-    assert vrampool.block_at(address).requested == SIZE
-    del view
-    with pytest.raises(vrampool.InvalidPointerError):
-        vrampool.block_at(address)
-
-
 def test_memory_for_a_block_whose_former_memory_is_exported(host: Pool) -> None:
     block = host.allocate(SIZE)
     view = from_dlpack(block)

@@ -64,17 +64,6 @@ def test_all_of_pytorch(torch: None) -> None:
     """)
 
 
-def test_install_after_the_first_allocation(torch: None) -> None:
-    run("""
-        import torch, vrampool, vrampool.torch
-        torch.ones(1, device="cuda")
-        try: vrampool.torch.install()
-        except vrampool.BusyError as error: assert "already" in str(error)
-        else: raise AssertionError
-        torch.ones(1, device="cuda")
-    """)
-
-
 @pytest.mark.whole_device
 def test_memory_sleeps_and_wakes_below_tensors(torch: None) -> None:
     run("""

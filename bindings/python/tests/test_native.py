@@ -76,15 +76,6 @@ def test_the_class_of_blocks_is_checked() -> None:
             _native.Package(wrong, size, size, contextvars.ContextVar("tags"))
 
 
-def test_a_failed_allocation_leaves_nothing(host: Pool) -> None:
-    for _ in range(3):
-        with pytest.raises(vrampool.OutOfMemoryError):
-            host.allocate(100 * MIB)
-        with pytest.raises(vrampool.Error):
-            host.allocate(100, stream=12345)
-    assert host.stats().live_buffers == 0
-
-
 def test_memory_that_is_not_kept_is_released_by_free_and_by_the_last_reference() -> None:
     with Pool("host", host_capacity=64 * MIB, source="direct", max_cached_bytes=0, magazine_bytes=0) as pool:
         for size in (100, 5 * MIB):

@@ -103,11 +103,6 @@ def test_tags_sleep_and_wake_with_their_contents(pool: Pool) -> None:
     assert set(pool.stats_by_tag()) == {"default", "weights", "kv_cache"}
 
 
-def test_sleep_needs_virtual_memory() -> None:
-    with Pool("host", host_capacity=MIB, source="direct") as pool, pytest.raises(vrampool.UnsupportedError):
-        pool.sleep()
-
-
 def test_examples_in_docstrings_run() -> None:
     for module in (vrampool.block, vrampool.broker, vrampool.memory, vrampool.pool, vrampool.stream, vrampool.trace):
         failed, tried = doctest.testmod(module, extraglobs={"Pool": Pool})

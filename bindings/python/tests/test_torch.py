@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import pickle
 import random
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from conftest import MIB, SIZE, contents
+from conftest import SIZE, contents
 from fake_mem_pool import Pools
 from vrampool import vllm
 from vrampool.vllm import CuMemAllocator
@@ -114,15 +114,6 @@ def test_scopes_nest_with_tags_of_their_own(allocator: CuMemAllocator, pools: Po
         assert mapped(allocator) == 2 * SIZE
 
 
-def test_a_scratch_buffer_is_discarded_and_woken_at_its_address(allocator: CuMemAllocator, pools: Pools) -> None:
-    scratch = make(allocator, pools, "workspace")
-    allocator.sleep(("weights", "runtime", "cudagraph"))
-    assert all(data.cpu_backup_tensor is None for data in allocator.pointer_to_data.values())
-    allocator.wake_up(["kv_cache"])
-    assert list(allocator.pointer_to_data) == [scratch]
-    ctypes.memset(scratch, 2, SIZE)
-
-
 def test_graphs_have_one_pool_that_sleeps_with_its_contents(allocator: CuMemAllocator, pools: Pools) -> None:
     with allocator.cudagraph_pool() as id:
         assert allocator.current_tag == "cudagraph"
@@ -187,15 +178,3 @@ def test_expandable_segments_are_off_within_a_scope(
             assert set_to == ([off] if off else [])
             raise KeyError
         assert set_to == ([off, settings] if off else [])
-
-
-def test_running_out_of_memory_leaves_no_record(allocator: CuMemAllocator, pools: Pools) -> None:
-    address = make(allocator, pools, "weights")
-    with allocator.use_memory_pool("weights"):
-        for _ in range(3):
-            with pytest.raises(MemoryError):
-                pools.empty(128 * MIB)
-    assert list(allocator.pointer_to_data) == [address]
-    allocator.sleep("weights")
-    allocator.wake_up()
-    assert contents(address) == b"\1" * SIZE

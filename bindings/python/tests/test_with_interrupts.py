@@ -18,7 +18,7 @@ import pytest
 
 import vrampool
 import vrampool.torch as vt
-from conftest import MIB, SIZE, Interrupt, my_free, my_malloc, torch_alloc, torch_free, under_interrupts
+from conftest import MIB, SIZE, Interrupt, my_free, my_malloc, tag_of, torch_alloc, torch_free, under_interrupts
 from fake_mem_pool import Pools
 from vrampool import Pool, memory_saver
 from vrampool.memory_saver import TorchMemorySaver
@@ -129,15 +129,6 @@ def test_memory_saver(saver: TorchMemorySaver, pools: Pools) -> None:
         assert {address: value_of(address) for address in kept} == kept
 
     under_interrupts(work, check, INTERRUPTS)
-
-
-def tag_of(pool: Pool, address: int) -> str:
-    (tag,) = [
-        segment["tag"]
-        for segment in pool.snapshot()["segments"]
-        if segment["address"] <= address < segment["address"] + segment["bytes"]
-    ]
-    return str(tag)
 
 
 def tags_now(pool: Pool) -> tuple[str, str]:
