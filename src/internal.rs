@@ -19,7 +19,7 @@ pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream
     pool.allocate_ready(bytes, stream)
 }
 
-pub use crate::heap::magazine::known::Numbers;
+pub use crate::heap::magazine::Numbers;
 
 /// Lets this thread [allocate](take_known) from idle memory of `pool` for work on `stream` by `numbers`, if that serves
 /// requests of `bytes` bytes. Keeps no handle of the pool, which may be dropped.

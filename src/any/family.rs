@@ -1,30 +1,12 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
 use super::available::{Absent, Devices, HOST};
-use super::variants::AnyDevice;
+use crate::any::{Compiled, DeviceFamily};
 #[cfg(feature = "host")]
 use std::sync::LazyLock;
 #[cfg(feature = "host")]
 use vrampool_backend::{Backend, DeviceKind};
 use vrampool_backend::{BackendError, DeviceListing};
-
-/// A backend's devices.
-#[derive(Debug)]
-pub(super) struct DeviceFamily {
-    /// The backend's name, which is its feature's too.
-    pub(super) name: &'static str,
-    /// The naming scheme of its devices.
-    pub(super) forms: &'static [&'static str],
-    /// Its functions, if its feature is enabled.
-    pub(super) compiled: Option<Compiled>,
-}
-
-#[derive(Debug)]
-pub(super) struct Compiled {
-    list: fn() -> Result<Vec<DeviceListing>, BackendError>,
-    /// By a name that begins with the family's.
-    pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
-}
 
 /// The functions of a backend that lists its devices by number, if its feature is enabled.
 macro_rules! compiled {

@@ -45,3 +45,23 @@ pub use family::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, AnyTestKernels};
 pub use vrampool_backend::DeviceListing;
+
+use vrampool_backend::BackendError;
+
+/// A backend's devices.
+#[derive(Debug)]
+struct DeviceFamily {
+    /// The backend's name, which is its feature's too.
+    name: &'static str,
+    /// The naming scheme of its devices.
+    forms: &'static [&'static str],
+    /// Its functions, if its feature is enabled.
+    compiled: Option<Compiled>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    list: fn() -> Result<Vec<DeviceListing>, BackendError>,
+    /// By a name that begins with the family's.
+    open: fn(&str) -> Result<AnyDevice, BackendError>,
+}

@@ -1,8 +1,9 @@
 //! Names of devices, and the default device.
 
 use super::available::NotOpened;
-use super::family::{DeviceFamily, FAMILIES, devices};
+use super::family::{FAMILIES, devices};
 use super::variants::AnyDevice;
+use crate::any::DeviceFamily;
 use crate::environment;
 use crate::environment::{BACKEND, Lookup};
 use crate::error::Error;

@@ -12,7 +12,7 @@
 //! and the pool's depot has blocks in its buckets. They are in this file, their methods in the folders.
 
 pub mod arena;
-pub(crate) mod block;
+mod block;
 pub(crate) mod ledger;
 pub(crate) mod magazine;
 mod pool_core;
@@ -24,26 +24,26 @@ pub(crate) mod stats;
 pub(crate) mod store;
 
 use crate::error::refusal_log::RefusalLog;
-use crate::heap::ledger::accounts::Accounts;
 use crate::heap::ledger::caps::Caps;
-use crate::heap::ledger::tree::{Bounds, Sum};
+use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::counters::ThreadCounters;
-use crate::heap::request::queue::Queue;
 use crate::heap::size_class::SizeClasses;
-use crate::heap::stats::table::PoolStats;
+use crate::heap::stats::table::{Peaks, PoolStats};
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Instant, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+
 // Of a block: the model does not step through its atomics.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{DeviceId, MemoryKind, StreamId};
 
@@ -124,7 +124,7 @@ struct Family {
     /// Idle bytes of all pools, and those of their magazines' slots.
     idle: u64,
     /// The caps of the tree.
-    pub(super) caps: Caps,
+    caps: Caps,
     /// The last change by a pool.
     change: u64,
     /// The node whose changes the nodes above do not count yet: of the pool that made the last change.
@@ -142,7 +142,7 @@ struct Family {
 /// A pool in its tree.
 struct Member {
     lock: &'static LockedDepot,
-    pub(super) pool: Weak<PoolCore>,
+    pool: Weak<PoolCore>,
     /// The index of its parent.
     above: Option<usize>,
     /// The lock of the arena that it has in common with its parent.
@@ -208,7 +208,7 @@ pub(crate) struct Depot {
     pub(crate) queue: Queue,
     pub(crate) life: Life,
     /// The pool, for its arena.
-    pub(crate) pool: Weak<PoolCore>,
+    pool: Weak<PoolCore>,
 }
 
 /// A depot's state of the threads that have magazines.
@@ -242,7 +242,7 @@ pub(crate) enum Life {
 /// Idle blocks of one class.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    pub(super) key: Key,
+    key: Key,
     /// Oldest release first.
     idle: VecDeque<Box<Block>>,
     /// Slots of magazines, filled or not. They count as idle blocks.
@@ -261,12 +261,12 @@ pub(crate) struct Requests {
     misses: u64,
 }
 
-/// The [buckets](crate::heap::store::buckets) of a depot.
+/// The [buckets](crate::heap::store) of a depot.
 #[derive(Debug)]
 pub(crate) struct Buckets {
     /// The kind of memory that magazines take.
-    pub(crate) kind: MemoryKind,
-    pub(super) classes: SizeClasses,
+    kind: MemoryKind,
+    classes: SizeClasses,
     /// Number of larger classes from which an empty class may borrow.
     borrow_classes: u32,
     /// Counts requests; a bucket stores the value of its last request.
@@ -379,4 +379,157 @@ impl BackendState {
 
 fn next_epoch() -> u64 {
     EPOCH.fetch_add(1, Relaxed) + 1
+}
+
+/// The place of a refilled [empty](ArenaBuffer::empty) buffer.
+#[derive(Debug)]
+pub(crate) struct Refill<S> {
+    /// End of the block in a range of fixed size, bytes; 0 in a growing arena.
+    end: u64,
+    /// Permanent address, if the device has addresses and the block never moves; else 0.
+    address: u64,
+    /// Must be dropped without any lock.
+    dropped: Option<S>,
+}
+
+/// Bytes by location.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    /// Out of the depot: live, or idle in a magazine.
+    out: u64,
+    /// Idle in the depot.
+    cached: u64,
+    /// All bytes that count against limit and budget.
+    pub(crate) charged: u64,
+}
+
+/// Bytes with borrowers. Both wrap: one thread may report a return before another reports the request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    requested: u64,
+    live: u64,
+}
+
+/// The condition for a miss to ask the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Release at least this much idle memory first; 0 = none.
+    Evict(u64),
+    /// Wait: another thread is releasing enough memory.
+    Wait,
+    /// The limit does not allow it.
+    Full,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    pub(crate) caps: Caps,
+    pub(crate) now: Bytes,
+    /// The part of `charged` that is of a detached arena, and counts against no limit.
+    detached: u64,
+    /// Bytes that are reserved for the pool in the [nodes above](crate::heap::ledger).
+    pub(crate) share: u64,
+    /// Whether idle memory stays until the pool is dropped.
+    pub(crate) is_private: bool,
+    /// The sum of the nodes below the pool's.
+    below: Sum,
+    /// The nodes above the pool's, the root last.
+    above: SmallVec<[Level; 2]>,
+    /// Idle bytes of all other pools of the tree, and those of their magazines' slots.
+    pub(crate) others_idle: u64,
+    /// The highest byte counts. Live counts include the deltas that threads [reported](Self::add); cached counts
+    /// include all slots of magazines. Those of the source are not kept here.
+    peak: Peaks,
+    /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
+    /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
+    requested: u64,
+    /// Bytes of the slots of threads' magazines, filled or not. They count as cached.
+    leased: u64,
+    /// The part of `leased` whose threads did not return it in time after a recall.
+    unanswered: u64,
+    /// The highest end of a block in an arena of fixed size.
+    peak_end: u64,
+    /// Live bytes once the classes of requests are at their peak again, beside the live blocks that serve a smaller
+    /// class than theirs: that peak, which never restarts, and the excess of these blocks.
+    expected: u64,
+    /// Bytes taken from the device in total.
+    allocated: u64,
+    /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
+    in_flight: Arc<AtomicU64>,
+    /// As [`Overlap::refused_at`].
+    overlap_refused_at: Option<u64>,
+    /// Bytes of borrowed blocks, as far as threads have reported.
+    live: u64,
+    /// The part in transit that will return to the device.
+    freeing: u64,
+    /// Bytes returned to the device in total.
+    freed: u64,
+    /// Counts changes that may let a refused request succeed.
+    pub(crate) changes: u64,
+}
+
+/// The lack of room for a share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoShare {
+    /// The number of levels between the pool's node and the refusing node.
+    height: usize,
+    limit: u64,
+    /// The bytes that the limit lacks.
+    lacking: u64,
+    /// Whether they are being released.
+    is_in_transit: bool,
+    /// The unused bytes of the share before.
+    unused: u64,
+}
+
+/// The event that a request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Nothing: it is being served.
+    Nothing,
+    /// Any change, because it checks a condition of its own.
+    Change,
+    /// Enough memory that is being released.
+    Release,
+    /// Its turn to ask the device again, which refused memory: requests ask in order of arrival.
+    Device,
+    /// Memory, until a deadline, as the first of those.
+    Memory,
+}
+
+/// How long requests with a deadline reserve memory, and then let others pass, in turns. What is freed for the first
+/// one stays its own for a whole turn, so it is served within the longest time that a program holds a buffer, if that
+/// is less.
+const TURN: Duration = Duration::from_secs(90);
+
+/// The queue of a pool.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Earliest first.
+    entries: VecDeque<Entry>,
+    /// Number of requests that ever waited, of all pools of a tree.
+    begun: u64,
+    /// Number of entries with a deadline.
+    pub(crate) deadlines: u64,
+    /// Whether entries with a deadline reserve nothing now, because the first one of the tree may never be served.
+    is_open: bool,
+    /// The first requests with a deadline of the other pools of the tree.
+    others: SmallVec<[Waiting; 2]>,
+    /// As [`TURN`], except in tests.
+    pub(crate) turn: Duration,
+}
+
+/// A request in a [queue](Queue).
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    /// Bytes that it waits for; 0 once a reservation counts them.
+    bytes: u64,
+    awaited: Awaited,
+    /// Later requests get only what the limit leaves beside its bytes, unless the queue is open.
+    has_deadline: bool,
+    is_asleep: bool,
+    woken: Arc<Condvar>,
+    /// When it was added.
+    since: Instant,
 }

@@ -1,14 +1,13 @@
 //! Requests that wait for memory for a bounded time, first come, first served.
 
 use crate::error::{Error, OutOfMemory, Shortage};
-use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
+use crate::heap::request::Position;
 use crate::heap::request::in_time::free_deferred;
-use crate::heap::request::position::{GRACE, Position};
-use crate::heap::request::queue::{Awaited, Queue};
+use crate::heap::request::position::GRACE;
 use crate::heap::stats::times;
 use crate::heap::store::release::is_releasing;
-use crate::heap::{Depot, PoolCore};
+use crate::heap::{Awaited, Depot, PoolCore, Queue, magazine};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::order::Need;

@@ -1,9 +1,8 @@
 //! Pools below a pool: how they are made, and their shares of its limit.
 
 use crate::error::{Error, Shortage};
-use crate::heap::request::device_pools;
 use crate::heap::request::make_room::reserve_share;
-use crate::heap::request::position::Position;
+use crate::heap::request::{Position, device_pools};
 use crate::heap::store::keep::Borrowed;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;

@@ -4,27 +4,13 @@
 //! A pool calls them under the lock that it has with the arena, and uses one buffer object for successive blocks. They
 //! never drop the last handle of a stream or a range.
 
-use super::ArenaBuffer;
-use super::live_block::LiveBlock;
-use super::request::ArenaRequest;
-use super::state::State;
-use crate::heap::BackendState;
+use super::{ArenaBuffer, ArenaRequest, LiveBlock, State};
 use crate::heap::space::Zone;
+use crate::heap::{BackendState, Refill};
 use crate::streams::uses::Streams;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream, StreamId};
-
-/// The place of a refilled [empty](ArenaBuffer::empty) buffer.
-#[derive(Debug)]
-pub(crate) struct Refill<S> {
-    /// End of the block in a range of fixed size, bytes; 0 in a growing arena.
-    pub(crate) end: u64,
-    /// Permanent address, if the device has addresses and the block never moves; else 0.
-    pub(crate) address: u64,
-    /// Must be dropped without any lock.
-    pub(crate) dropped: Option<S>,
-}
 
 impl<B: Backend> ArenaBuffer<B> {
     /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.

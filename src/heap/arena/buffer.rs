@@ -1,53 +1,15 @@
 //! An allocated block of an arena.
 
-use super::core::ArenaCore;
-use super::live_block::LiveBlock;
-use super::state::State;
 use crate::error::Error;
+use crate::heap::arena::{ArenaBuffer, ArenaCore, LiveBlock, State};
 use crate::heap::space::{ArenaError, BlockId};
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams};
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::spi::Hold;
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, fork};
-
-/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees the block.
-///
-/// It may outlive the arena's handles. Its bytes are accessed through a stream, as with
-/// [`Buffer`](crate::Buffer). A compaction may move the block while no region of it exists; the next region
-/// is at the new place.
-///
-/// ```
-/// use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-/// let device = HostDevice::new();
-/// let stream = device.create_stream()?;
-/// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
-/// let mut block = arena.allocate(1000, &stream)?;
-/// block.write(&[7; 1000], &stream)?;
-/// assert_eq!((block.offset()?, block.len()), (0, 1000));
-/// drop(block);
-/// assert_eq!(arena.used(), 0);
-/// # Ok::<(), vrampool::Error>(())
-/// ```
-pub struct ArenaBuffer<B: Backend> {
-    pub(super) arena: Arc<ArenaCore<B>>,
-    /// `None` only while dropping, or when emptied.
-    pub(super) range: Option<Arc<B::Memory>>,
-    /// Whether the buffer has no block.
-    pub(super) is_emptied: bool,
-    pub(super) block: BlockId,
-    /// The block's offset in its stitched range, if it is in one.
-    pub(super) stitched_at: Option<u64>,
-    /// Count of existing regions, shared with the block's slot. Created with the first region.
-    pub(super) holds: OnceLock<Arc<AtomicU32>>,
-    /// The stream of the last block of an [emptied](Self::empty) buffer, kept for its next block.
-    pub(super) stream: Option<B::Stream>,
-    pub(super) len: u64,
-    pub(super) size: u64,
-}
 
 impl<B: Backend> ArenaBuffer<B> {
     pub(super) fn new(

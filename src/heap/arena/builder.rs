@@ -1,12 +1,9 @@
 //! Configuration of a device arena.
 
-use super::DeviceArena;
-use super::core::{ArenaCore, MappingCounters, Reclaim};
 use super::mapping::make::virtual_memory;
-use super::mapping::pages::{Backing, MOST_ADDRESSES};
+use super::mapping::pages::MOST_ADDRESSES;
 use super::mapping::share::Share;
-use super::state::State;
-use super::state_lock::StateLock;
+use super::{ArenaCore, Backing, DeviceArena, MappingCounters, Reclaim, State, StateLock};
 use crate::environment::as_cap;
 use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout};

@@ -1,56 +1,14 @@
 //! The data shared by an arena's handles and its buffers.
 
 use super::detach::{Phase, is_changing_one};
-use super::mapping::share::Share;
-use super::state_lock::{StateGuard, StateLock};
 use crate::error::Error;
+use crate::heap::arena::{ArenaCore, Reclaim, StateGuard};
 use crate::heap::space::BlockId;
 use crate::streams::order::{self, Need, Order, WaitFor};
 use crate::streams::uses::{AwaitedUsers, Streams};
-use crate::sync::Condvar;
-use parking_lot::{Mutex as LongMutex, MutexGuard as LongGuard};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, logging};
-
-/// The data shared by an arena's handles and its buffers.
-#[derive(Debug)]
-pub(super) struct ArenaCore<B: Backend> {
-    pub(super) device: B,
-    pub(super) id: DeviceId,
-    pub(super) kind: MemoryKind,
-    pub(super) state: StateLock<B>,
-    pub(super) is_growing: bool,
-    /// Signalled at the end of a move.
-    pub(super) move_ended: Condvar,
-    /// Serializes compaction, growth, release, detaching and attaching.
-    pub(super) changing: LongMutex<()>,
-    /// Declared after the state: the quota is returned after the memory is released.
-    pub(super) share: Share,
-    /// Device calls for virtual memory, and their duration.
-    pub(super) mapping: MappingCounters,
-    /// Waits inserted between streams.
-    pub(super) stream_waits: AtomicU64,
-    /// The part of them for memory that another stream used before.
-    pub(super) reuse_waits: AtomicU64,
-    /// Free bytes that device work may still use, as far as markers show.
-    pub(super) in_flight: Arc<AtomicU64>,
-    /// Whether there are markers: a hint.
-    pub(super) has_markers: Arc<AtomicBool>,
-    /// Declared last: runs after the arena's memory is dropped.
-    pub(super) _reclaim: Reclaim<B>,
-}
-
-/// See [`MappingCalls`](super::MappingCalls).
-#[derive(Debug, Default)]
-pub(super) struct MappingCounters {
-    pub(super) calls: AtomicU64,
-    pub(super) nanoseconds: AtomicU64,
-}
-
-/// On drop, reclaims memory that the device keeps for pending work.
-#[derive(Debug)]
-pub(super) struct Reclaim<B: Backend>(pub(super) B);
+use parking_lot::MutexGuard as LongGuard;
+use std::sync::atomic::Ordering;
+use vrampool_backend::{Backend, CaptureId, logging};
 
 impl<B: Backend> Drop for Reclaim<B> {
     fn drop(&mut self) {

@@ -3,9 +3,8 @@
 
 use super::hazards::clear::Refused;
 use super::mapping::pages::{Budget, Way};
-use super::request::ArenaRequest;
-use super::state::{State, StitchedPlace, TakenBlock};
 use crate::error::Error;
+use crate::heap::arena::{ArenaRequest, State, StitchedPlace, TakenBlock};
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
 
@@ -182,7 +181,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees taken memory that no stream used.
-    pub(super) fn put_back(&mut self, taken: &TakenBlock<B>) {
+    fn put_back(&mut self, taken: &TakenBlock<B>) {
         taken.blocks().for_each(|block| self.free_freed(block));
     }
 

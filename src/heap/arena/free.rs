@@ -2,26 +2,15 @@
 //! [markers](crate::streams::markers).
 
 use super::detach::{OnFree, Phase};
-use super::live_block::LiveBlock;
-use super::state::State;
+use crate::heap::arena::{AfterFree, LiveBlock, State};
 use crate::heap::space::{BlockId, Zone};
 use crate::streams::order::Freed;
 use crate::streams::ticks::FreedIn;
-use crate::streams::uses::{Streams, Uses};
 use std::ops::Range;
 use vrampool_backend::{Backend, Stream};
 
 /// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
 const MARKED_FROM: u64 = 1 << 20;
-
-/// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
-/// handle of a stream may wait for its work.
-#[derive(Debug)]
-pub(super) struct AfterFree<S> {
-    _dropped: Option<(Uses<S>, Streams<S>)>,
-    /// Set if the free records markers.
-    pub(super) to_record: Option<Freed<S>>,
-}
 
 impl<S> Default for AfterFree<S> {
     fn default() -> Self {
@@ -88,7 +77,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Ends the tick of a free of `bytes`.
-    pub(super) fn end_tick(&mut self, slot: &LiveBlock<B::Stream>, bytes: u64) -> Freed<B::Stream> {
+    fn end_tick(&mut self, slot: &LiveBlock<B::Stream>, bytes: u64) -> Freed<B::Stream> {
         let users = slot.uses.users();
         if users.len() > 1 {
             self.uses.ticks.shared();

@@ -1,5 +1,6 @@
 //! Users of a live block, and whether it may move.
 
+use crate::heap::arena::{LiveBlock, LiveBlocks};
 use crate::heap::space::{Arena, BlockId};
 use crate::streams::uses::{Access, Uses};
 use std::mem;
@@ -7,20 +8,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vrampool_backend::{CaptureId, Stream};
-
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct LiveBlock<S> {
-    /// Count of existing regions, created with the first region.
-    holds: Option<Arc<AtomicU32>>,
-    /// The other engine blocks of a stitched block.
-    more: Option<Box<[BlockId]>>,
-    pub(super) uses: Uses<S>,
-    /// Whether the block is being moved. Its address is unavailable meanwhile.
-    pub(super) moving: bool,
-    /// Whether it was moved since its last use: markers that are known of its users may be earlier than the copy.
-    pub(super) moved: bool,
-}
 
 impl<S: Stream> LiveBlock<S> {
     /// Records an access by `stream`, ordered after those that it must wait for; only within `capture`, if set.
@@ -58,10 +45,6 @@ impl<S: Stream> LiveBlock<S> {
         self.holds.as_ref().is_some_and(|holds| holds.load(Ordering::Acquire) > 0)
     }
 }
-
-/// The slots of all live blocks, at the indices of the engine's records.
-#[derive(Debug)]
-pub(super) struct LiveBlocks<S>(Vec<Option<(BlockId, LiveBlock<S>)>>);
 
 impl<S: Stream> LiveBlocks<S> {
     pub(super) fn new() -> Self {

@@ -4,7 +4,7 @@
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
 //!   `device_range`: its memory on the device, and that of before a resize;
-//! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
+//! * `device_arena`: the handle; `serve`: the way of a request to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
 //!   `live_block`: users and parts of a live block; `free`: its free; `at_once`: requests and frees that need only
 //!   bookkeeping;
@@ -23,6 +23,7 @@ mod builder;
 mod compaction;
 mod core;
 mod detach;
+mod device_arena;
 mod device_range;
 mod find;
 mod free;
@@ -30,22 +31,12 @@ mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
-mod request;
 mod reset;
 mod resize;
 mod serve;
 mod state;
 mod state_lock;
 mod stats;
-
-pub use crate::heap::stats::times::MappingCalls;
-pub(crate) use at_once::Refill;
-pub use buffer::ArenaBuffer;
-pub use builder::ArenaBuilder;
-pub use compaction::{Compaction, Moved};
-pub(crate) use detach::Refusal;
-pub use detach::{Attaching, Attachment, Detaching, Unmapped};
-pub(crate) use mapping::make::calls_of_this_thread;
 
 pub use crate::heap::space as engine;
 pub use crate::heap::space::block::{BlockId, Span, SpanState};
@@ -54,13 +45,34 @@ pub use crate::heap::space::error::ArenaError;
 pub use crate::heap::space::layout::ArenaLayout;
 pub use crate::heap::space::operations::Arena;
 pub use crate::heap::space::zone::Zone;
+pub use crate::heap::stats::times::MappingCalls;
 
-use crate::error::{Error, Owner};
-use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::request::ArenaRequest;
-use std::mem;
-use std::sync::Arc;
-use vrampool_backend::{Backend, fork};
+pub use builder::ArenaBuilder;
+pub use compaction::{Compaction, Moved};
+pub(crate) use detach::Refusal;
+pub use detach::{Attaching, Attachment, Detaching, Unmapped};
+pub(crate) use mapping::make::calls_of_this_thread;
+
+use crate::heap::arena::detach::Phase;
+use crate::heap::arena::device_range::DeviceRange;
+use crate::heap::arena::hazards::ranges::UseMap;
+use crate::heap::arena::mapping::pages::{Extent, Holes};
+use crate::heap::arena::mapping::share::Share;
+use crate::heap::arena::mapping::{Retiring, Stitched, StitchedPart, Weight};
+use crate::heap::{Depot, LockedDepot};
+use crate::streams::markers::Markers;
+use crate::streams::order::Freed;
+use crate::streams::policy::Overlap;
+use crate::streams::uses::{Streams, Uses};
+use crate::sync::{Condvar, MutexGuard};
+use parking_lot::Mutex as LongMutex;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use vrampool_backend::spi::Ledger;
+use vrampool_backend::{Backend, DeviceId, MemoryKind, Physical};
 
 /// Device memory that is sub-allocated in blocks. A clone is another handle to the same arena.
 ///
@@ -105,73 +117,229 @@ pub struct DeviceArena<B: Backend> {
     core: Arc<ArenaCore<B>>,
 }
 
-impl<B: Backend> Clone for DeviceArena<B> {
-    fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core) }
+/// A request for a block.
+#[derive(Debug)]
+struct ArenaRequest<'a, S> {
+    bytes: u64,
+    /// Only in an arena of fixed size. A growing arena chooses by the size.
+    zone: Zone,
+    stream: &'a S,
+    /// Whether the stream is captured, if that may matter.
+    is_captured: bool,
+    /// Whether a small one gets free memory of the part for large ones: idle memory of a pool was reclaimed before.
+    spills: bool,
+}
+
+impl<'a, S> ArenaRequest<'a, S> {
+    fn new((bytes, zone): (u64, Zone), stream: &'a S) -> Self {
+        Self { bytes, zone, stream, is_captured: false, spills: false }
     }
 }
 
-impl<B: Backend> Drop for DeviceArena<B> {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // The core is never dropped in a forked child.
-            mem::forget(Arc::clone(&self.core));
-        }
-    }
+#[derive(Debug)]
+struct State<B: Backend> {
+    range: DeviceRange<B::Memory>,
+    engine: Arena,
+    slots: LiveBlocks<B::Stream>,
+    uses: UseMap<B::Stream>,
+    markers: Markers<B>,
+    /// Only in a growing arena.
+    backing: Option<Backing<B>>,
+    /// Whether the device runs streams concurrently. If not, no request waits.
+    are_concurrent: bool,
+    phase: Phase<B>,
+    peaks: ArenaPeaks,
 }
 
-impl<B: Backend> DeviceArena<B> {
-    /// Returns a builder for an arena on `device`.
-    pub fn builder(device: &B) -> ArenaBuilder<B> {
-        ArenaBuilder::new(device)
-    }
+/// Peaks of an arena's bytes, and what one of them leaves out.
+#[derive(Debug, Default)]
+struct ArenaPeaks {
+    /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
+    reserved: u64,
+    /// The peak of bytes used by blocks other than staged ones, over all ranges so far.
+    used: u64,
+    /// Bytes of a compaction's staging blocks at this moment.
+    staged: u64,
+    /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
+    needed: u64,
+}
 
-    /// Allocates a block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
-    ///
-    /// In a [growing](ArenaBuilder::growing) arena, a request for which memory, addresses or mappings are
-    /// exhausted may block on the host before it fails: for pending work on memory to release, and for other
-    /// devices of the process. It holds no lock meanwhile. Other requests never wait for the device.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if no hole is large enough; [`Error::Arena`] if the request is invalid;
-    /// [`Error::WrongDevice`]; [`Error::Backend`] if the device refuses an event or a
-    /// wait; [`Error::Capture`] if that would be between a captured and an uncaptured stream.
-    pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        self.allocate_in(bytes, Zone::Dynamic, stream)
-    }
+/// The memory that serves a request.
+#[derive(Debug)]
+struct TakenBlock<B: Backend> {
+    block: BlockId,
+    stitched: Option<StitchedPlace<B>>,
+}
 
-    /// Allocates a block in the given zone. Blocks in the stable zone never move.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate); also if the arena has no stable zone and it is requested.
-    pub fn allocate_in(&self, bytes: u64, zone: Zone, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        self.core.allocate((bytes, zone), stream).map_err(|error| self.explain(error, Some(bytes)))
-    }
+/// The place of a stitched block.
+#[derive(Debug)]
+struct StitchedPlace<B: Backend> {
+    memory: Arc<B::Memory>,
+    offset: u64,
+    /// The other engine blocks of the stitched block.
+    more: Vec<BlockId>,
+}
 
-    /// As [`allocate`](Self::allocate), for a pool whose search at once found nothing, without the arena's figures in
-    /// an error. Before a growing arena maps more, it calls `reclaim`, which may free memory that serves instead.
-    pub(crate) fn allocate_reclaiming(
-        &self,
-        bytes: u64,
-        stream: &B::Stream,
-        reclaim: Option<impl FnMut() -> bool>,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
-        self.core.allocate_past_bookkeeping(request, reclaim)
-    }
+/// The data shared by an arena's handles and its buffers.
+#[derive(Debug)]
+struct ArenaCore<B: Backend> {
+    device: B,
+    id: DeviceId,
+    kind: MemoryKind,
+    state: StateLock<B>,
+    is_growing: bool,
+    /// Signalled at the end of a move.
+    move_ended: Condvar,
+    /// Serializes compaction, growth, release, detaching and attaching.
+    changing: LongMutex<()>,
+    /// Declared after the state: the quota is returned after the memory is released.
+    share: Share,
+    /// Device calls for virtual memory, and their duration.
+    mapping: MappingCounters,
+    /// Waits inserted between streams.
+    stream_waits: AtomicU64,
+    /// The part of them for memory that another stream used before.
+    reuse_waits: AtomicU64,
+    /// Free bytes that device work may still use, as far as markers show.
+    in_flight: Arc<AtomicU64>,
+    /// Whether there are markers: a hint.
+    has_markers: Arc<AtomicBool>,
+    /// Declared last: runs after the arena's memory is dropped.
+    _reclaim: Reclaim<B>,
+}
 
-    /// Adds the arena's figures to a lack of memory.
-    #[cold]
-    fn explain(&self, error: Error, requested: Option<u64>) -> Error {
-        error.held_by(|error| {
-            error.requested_bytes = requested.unwrap_or(error.requested_bytes);
-            error.class_bytes = self.align_up(error.requested_bytes).unwrap_or(error.requested_bytes);
-            error.live_bytes = self.used();
-            error.live_requested_bytes = error.live_bytes;
-            error.held_bytes = self.reserved_bytes().max(error.live_bytes);
-            error.idle_bytes = error.held_bytes - error.live_bytes;
-            error.owner = Owner::Arena;
-            error.can_compact = !self.is_growing();
-        })
-    }
+/// See [`MappingCalls`](super::MappingCalls).
+#[derive(Debug, Default)]
+struct MappingCounters {
+    calls: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// On drop, reclaims memory that the device keeps for pending work.
+#[derive(Debug)]
+pub(crate) struct Reclaim<B: Backend>(pub(crate) B);
+
+/// The lock of an arena's state.
+struct StateLock<B: Backend> {
+    lock: &'static LockedDepot,
+    state: PhantomData<fn() -> State<B>>,
+}
+
+/// The locked state.
+struct StateGuard<'a, B: Backend> {
+    depot: MutexGuard<'static, Depot>,
+    state: PhantomData<&'a mut State<B>>,
+}
+
+/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees the block.
+///
+/// It may outlive the arena's handles. Its bytes are accessed through a stream, as with
+/// [`Buffer`](crate::Buffer). A compaction may move the block while no region of it exists; the next region
+/// is at the new place.
+///
+/// ```
+/// use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+/// let mut block = arena.allocate(1000, &stream)?;
+/// block.write(&[7; 1000], &stream)?;
+/// assert_eq!((block.offset()?, block.len()), (0, 1000));
+/// drop(block);
+/// assert_eq!(arena.used(), 0);
+/// # Ok::<(), vrampool::Error>(())
+/// ```
+pub struct ArenaBuffer<B: Backend> {
+    arena: Arc<ArenaCore<B>>,
+    /// `None` only while dropping, or when emptied.
+    range: Option<Arc<B::Memory>>,
+    /// Whether the buffer has no block.
+    is_emptied: bool,
+    block: BlockId,
+    /// The block's offset in its stitched range, if it is in one.
+    stitched_at: Option<u64>,
+    /// Count of existing regions, shared with the block's slot. Created with the first region.
+    holds: OnceLock<Arc<AtomicU32>>,
+    /// The stream of the last block of an [emptied](Self::empty) buffer, kept for its next block.
+    stream: Option<B::Stream>,
+    len: u64,
+    size: u64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct LiveBlock<S> {
+    /// Count of existing regions, created with the first region.
+    holds: Option<Arc<AtomicU32>>,
+    /// The other engine blocks of a stitched block.
+    more: Option<Box<[BlockId]>>,
+    uses: Uses<S>,
+    /// Whether the block is being moved. Its address is unavailable meanwhile.
+    moving: bool,
+    /// Whether it was moved since its last use: markers that are known of its users may be earlier than the copy.
+    moved: bool,
+}
+
+/// The slots of all live blocks, at the indices of the engine's records.
+#[derive(Debug)]
+struct LiveBlocks<S>(Vec<Option<(BlockId, LiveBlock<S>)>>);
+
+/// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
+/// handle of a stream may wait for its work.
+#[derive(Debug)]
+struct AfterFree<S> {
+    _dropped: Option<(Uses<S>, Streams<S>)>,
+    /// Set if the free records markers.
+    to_record: Option<Freed<S>>,
+}
+
+/// The physical memory of a growing arena's range.
+#[derive(Debug)]
+struct Backing<B: Backend> {
+    granularity: u64,
+    /// The physical memory limit, bytes.
+    limit: u64,
+    /// The device's memory, bytes.
+    total: u64,
+    /// The ledger shared with other arenas, if any. It limits resources, too.
+    ledger: Option<Ledger>,
+    /// The bound on memory that spares waits.
+    overlap: Overlap,
+    /// Largest piece, bytes.
+    piece_bytes: u64,
+    /// The start of the range's second part, and the largest possible end.
+    front: u64,
+    addresses: u64,
+    /// Pieces of physical memory by their offset in the range, and their handles.
+    extents: Vec<Extent>,
+    physical: Vec<Physical>,
+    /// The stitched ranges that contain each piece, oldest first, with the piece's index in each.
+    parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
+    /// Unmapped parts of the range, held.
+    gaps: Vec<BlockId>,
+    /// Pieces that could be neither made accessible nor unmapped, held.
+    unreleased: Vec<(Extent, BlockId)>,
+    /// Bytes of all pieces.
+    mapped: u64,
+    /// The peak of `mapped` under a pool, since it was restarted.
+    mapped_peak: u64,
+    /// Ends of the range in ascending order, each with the time at which it was reached.
+    ends: Vec<(u64, u64)>,
+    /// By age.
+    stitched: Vec<Stitched<B>>,
+    /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
+    partly_unmapped: Vec<(Stitched<B>, Vec<StitchedPart>)>,
+    /// Weight of the whole stitched ranges.
+    in_ranges: Weight,
+    /// Retiring ranges, oldest batch first, and their weight.
+    retiring: VecDeque<Retiring<B>>,
+    retiring_weight: Weight,
+    /// Number of ends and stitched ranges so far.
+    ages: u64,
+    /// The list of a search, for its memory.
+    holes: Holes,
+    /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
+    decays: bool,
+    /// Whether graphs may use the free memory at its addresses: all pieces stay mapped there, and none is stitched.
+    is_private: bool,
 }

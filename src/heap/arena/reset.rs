@@ -1,10 +1,7 @@
 //! Resets or resizes an arena, unless a pool has blocks of it.
 
-use super::DeviceArena;
 use super::hazards::ranges::UseMap;
-use super::live_block::LiveBlock;
-use super::state::State;
-use super::state_lock::StateGuard;
+use super::{DeviceArena, LiveBlock, State, StateGuard};
 use crate::error::Error;
 use crate::heap::space::{ArenaError, ArenaLayout, Zone};
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! Changes the length of an allocated block.
 
 use crate::error::Error;
-use crate::heap::arena::DeviceArena;
-use crate::heap::arena::buffer::ArenaBuffer;
 use crate::heap::arena::compaction::copier::Copier;
+use crate::heap::arena::{ArenaBuffer, DeviceArena};
 use std::sync::Arc;
 use vrampool_backend::Backend;
 

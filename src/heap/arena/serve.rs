@@ -5,14 +5,10 @@
 //! that the first memory found needs, other memory serves: the smallest hole without such a wait; a stitched range;
 //! for an uncaptured stream, new memory or a range stitched of such holes.
 
-use super::core::ArenaCore;
 use super::find::Waits;
 use super::hazards::clear::Refused;
 use super::mapping::pages::Budget;
-use super::request::ArenaRequest;
-use super::state::TakenBlock;
-use super::state_lock::StateGuard;
-use super::{ArenaBuffer, DeviceArena};
+use super::{ArenaBuffer, ArenaCore, ArenaRequest, DeviceArena, StateGuard, TakenBlock};
 use crate::error::{Error, Forbidden};
 use crate::heap::space::{FreeBlock, Zone};
 use crate::streams::order::{Need, Order};

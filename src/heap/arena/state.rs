@@ -3,60 +3,15 @@
 use super::detach::Phase;
 use super::device_range::DeviceRange;
 use super::hazards::ranges::UseMap;
-use super::live_block::LiveBlocks;
-use super::mapping::pages::{Backing, Extent};
+use super::mapping::pages::Extent;
 use crate::error::Error;
+use crate::heap::arena::{ArenaPeaks, Backing, LiveBlocks, State, StitchedPlace, TakenBlock};
 use crate::heap::space::{Arena, ArenaLayout, BlockId};
 use crate::streams::markers::Markers;
 use crate::streams::uses::{AwaitedUsers, Streams, add, await_also};
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::AllocationRequest;
-use vrampool_backend::{Backend, Capabilities, MemoryKind};
-
-#[derive(Debug)]
-pub(super) struct State<B: Backend> {
-    pub(super) range: DeviceRange<B::Memory>,
-    pub(super) engine: Arena,
-    pub(super) slots: LiveBlocks<B::Stream>,
-    pub(super) uses: UseMap<B::Stream>,
-    pub(super) markers: Markers<B>,
-    /// Only in a growing arena.
-    pub(super) backing: Option<Backing<B>>,
-    /// Whether the device runs streams concurrently. If not, no request waits.
-    pub(super) are_concurrent: bool,
-    pub(super) phase: Phase<B>,
-    pub(super) peaks: ArenaPeaks,
-}
-
-/// Peaks of an arena's bytes, and what one of them leaves out.
-#[derive(Debug, Default)]
-pub(super) struct ArenaPeaks {
-    /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
-    pub(super) reserved: u64,
-    /// The peak of bytes used by blocks other than staged ones, over all ranges so far.
-    pub(super) used: u64,
-    /// Bytes of a compaction's staging blocks at this moment.
-    pub(super) staged: u64,
-    /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
-    pub(super) needed: u64,
-}
-
-/// The memory that serves a request.
-#[derive(Debug)]
-pub(super) struct TakenBlock<B: Backend> {
-    pub(super) block: BlockId,
-    pub(super) stitched: Option<StitchedPlace<B>>,
-}
-
-/// The place of a stitched block.
-#[derive(Debug)]
-pub(super) struct StitchedPlace<B: Backend> {
-    pub(super) memory: Arc<B::Memory>,
-    pub(super) offset: u64,
-    /// The other engine blocks of the stitched block.
-    pub(super) more: Vec<BlockId>,
-}
+use vrampool_backend::{AllocationRequest, Backend, Capabilities, MemoryKind};
 
 impl<B: Backend> TakenBlock<B> {
     pub(super) fn plain(block: BlockId) -> Self {
@@ -181,7 +136,7 @@ impl<B: Backend> State<B> {
         self.uses.note_reused(range);
     }
 
-    pub(super) fn note_peak(&mut self) {
+    fn note_peak(&mut self) {
         let used = self.engine.used().saturating_sub(self.peaks.staged);
         self.peaks.used = self.peaks.used.max(used);
     }

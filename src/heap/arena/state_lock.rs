@@ -1,32 +1,19 @@
 //! The lock of an arena's state. The depot of a pool over the arena is under the same lock.
 
 use super::detach::Phase;
-use super::state::State;
+use crate::heap::arena::{State, StateGuard, StateLock};
 use crate::heap::ledger::caps::Caps;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
 use crate::heap::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot, PoolCore};
 use crate::streams::ticks::Ticks;
-use crate::sync::{Condvar, MutexGuard};
+use crate::sync::Condvar;
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
-use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::{fmt, mem};
 use vrampool_backend::{Backend, MemoryKind};
-
-/// The lock of an arena's state.
-pub(super) struct StateLock<B: Backend> {
-    lock: &'static LockedDepot,
-    state: PhantomData<fn() -> State<B>>,
-}
-
-/// The locked state.
-pub(super) struct StateGuard<'a, B: Backend> {
-    depot: MutexGuard<'static, Depot>,
-    state: PhantomData<&'a mut State<B>>,
-}
 
 impl<B: Backend> StateLock<B> {
     pub(super) fn new(state: State<B>) -> Self {

@@ -1,9 +1,8 @@
 //! Statistics of an arena on a device; zero or empty in a forked child, where the lock may be held forever.
 
-use super::DeviceArena;
 use super::detach::Phase;
-use super::mapping::pages::{Backing, runs};
-use super::state_lock::StateGuard;
+use super::mapping::pages::runs;
+use super::{Backing, DeviceArena, StateGuard};
 use crate::heap::LockedDepot;
 use crate::heap::space::block::SpanState;
 use crate::heap::space::{Span, Zone};

@@ -1,23 +1,15 @@
 //! The backend's part of a block.
 
+use crate::heap::block::BackendPart;
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
 use crate::heap::{BackendState, ErasedPart, PoolCore};
 use crate::streams::order::{Need, WaitFor};
-use crate::streams::uses::{Access, Streams, Uses};
+use crate::streams::uses::{Access, Streams};
 use smallvec::SmallVec;
 use std::mem;
 use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, Memory, StreamId};
-
-/// The backend's part of a block.
-pub(in crate::heap) struct BackendPart<B: Backend> {
-    pub(in crate::heap) extent: SourceMemory<B>,
-    /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
-    /// moved one.
-    pub(in crate::heap) uses: Uses<B::Stream>,
-    pub(in crate::heap) ticket: Option<Ticket>,
-}
 
 impl<B: Backend> BackendPart<B> {
     /// The streams that may use it.

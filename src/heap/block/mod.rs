@@ -2,25 +2,23 @@
 //! that are kept for reuse (`recycled_records`).
 
 mod backend_part;
-pub(crate) mod recycled_records;
+mod recycled_records;
 
 use crate::error::{Error, Forbidden};
-use crate::heap::arena::Refill;
-use crate::heap::block::backend_part::BackendPart;
 use crate::heap::magazine::class_table::{self, NO_BIN};
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::supply::SourceMemory;
-use crate::heap::{BackendState, Block, PoolCore};
+use crate::heap::{BackendState, Block, PoolCore, Refill};
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
 use std::any::Any;
-use std::fmt;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, mem};
+use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
@@ -312,4 +310,13 @@ impl fmt::Debug for Block {
             .field("last_use", &self.last_use)
             .finish_non_exhaustive()
     }
+}
+
+/// The backend's part of a block.
+struct BackendPart<B: Backend> {
+    extent: SourceMemory<B>,
+    /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
+    /// moved one.
+    uses: Uses<B::Stream>,
+    ticket: Option<Ticket>,
 }

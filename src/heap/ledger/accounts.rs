@@ -11,94 +11,17 @@
 
 use crate::environment::UNLIMITED;
 use crate::heap::ledger::caps::Caps;
-use crate::heap::ledger::tree::{Level, Sum};
 use crate::heap::stats::table::Peaks;
+use crate::heap::{Accounts, Admission, Bytes, Delta};
 use crate::streams::policy::Overlap;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Bytes by location.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Bytes {
-    /// Out of the depot: live, or idle in a magazine.
-    pub(crate) out: u64,
-    /// Idle in the depot.
-    pub(crate) cached: u64,
-    /// All bytes that count against limit and budget.
-    pub(crate) charged: u64,
-}
 
 impl Bytes {
     #[inline]
     pub(crate) fn held(&self) -> u64 {
         self.out + self.cached
     }
-}
-
-/// Bytes with borrowers. Both wrap: one thread may report a return before another reports the request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Delta {
-    pub(crate) requested: u64,
-    pub(crate) live: u64,
-}
-
-/// The condition for a miss to ask the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
-    /// Release at least this much idle memory first; 0 = none.
-    Evict(u64),
-    /// Wait: another thread is releasing enough memory.
-    Wait,
-    /// The limit does not allow it.
-    Full,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Accounts {
-    pub(crate) caps: Caps,
-    pub(crate) now: Bytes,
-    /// The part of `charged` that is of a detached arena, and counts against no limit.
-    pub(crate) detached: u64,
-    /// Bytes that are reserved for the pool in the [nodes above](crate::heap::ledger::tree).
-    pub(crate) share: u64,
-    /// Whether idle memory stays until the pool is dropped.
-    pub(crate) is_private: bool,
-    /// The sum of the nodes below the pool's.
-    pub(crate) below: Sum,
-    /// The nodes above the pool's, the root last.
-    pub(crate) above: SmallVec<[Level; 2]>,
-    /// Idle bytes of all other pools of the tree, and those of their magazines' slots.
-    pub(crate) others_idle: u64,
-    /// The highest byte counts. Live counts include the deltas that threads [reported](Self::add); cached counts
-    /// include all slots of magazines. Those of the source are not kept here.
-    pub(crate) peak: Peaks,
-    /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
-    /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
-    pub(crate) requested: u64,
-    /// Bytes of the slots of threads' magazines, filled or not. They count as cached.
-    pub(crate) leased: u64,
-    /// The part of `leased` whose threads did not return it in time after a recall.
-    unanswered: u64,
-    /// The highest end of a block in an arena of fixed size.
-    pub(crate) peak_end: u64,
-    /// Live bytes once the classes of requests are at their peak again, beside the live blocks that serve a smaller
-    /// class than theirs: that peak, which never restarts, and the excess of these blocks.
-    pub(crate) expected: u64,
-    /// Bytes taken from the device in total.
-    pub(crate) allocated: u64,
-    /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
-    pub(crate) in_flight: Arc<AtomicU64>,
-    /// As [`Overlap::refused_at`].
-    pub(crate) overlap_refused_at: Option<u64>,
-    /// Bytes of borrowed blocks, as far as threads have reported.
-    pub(in crate::heap) live: u64,
-    /// The part in transit that will return to the device.
-    pub(in crate::heap) freeing: u64,
-    /// Bytes returned to the device in total.
-    freed: u64,
-    /// Counts changes that may let a refused request succeed.
-    pub(crate) changes: u64,
 }
 
 impl Accounts {

@@ -1,7 +1,8 @@
-//! What the limits of a [tree](crate::heap::ledger::tree) allow a pool. Numbers only.
+//! What the limits of a [tree](crate::heap::ledger) allow a pool. Numbers only.
 
-use crate::heap::ledger::accounts::{Accounts, Admission, positive};
-use crate::heap::ledger::tree::{Bounds, Level, Sum, Waiting};
+use crate::heap::ledger::accounts::positive;
+use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
+use crate::heap::{Accounts, Admission, NoShare};
 use std::mem;
 
 /// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
@@ -19,20 +20,6 @@ struct Room {
     sum: Sum,
     /// Whether more counts in the node than before.
     grows: bool,
-}
-
-/// The lack of room for a share.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NoShare {
-    /// The number of levels between the pool's node and the refusing node.
-    pub(crate) height: usize,
-    pub(crate) limit: u64,
-    /// The bytes that the limit lacks.
-    pub(crate) lacking: u64,
-    /// Whether they are being released.
-    pub(crate) is_in_transit: bool,
-    /// The unused bytes of the share before.
-    pub(crate) unused: u64,
 }
 
 impl Accounts {

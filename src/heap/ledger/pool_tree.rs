@@ -1,16 +1,16 @@
 //! The pools of a tree: a pool, its children, and theirs.
 //!
-//! Each of these pools has a separate depot. [`LockedDepot::lock`] then locks the accounts of the tree, too. So the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two
+//! Each of these pools has a separate depot. [`LockedDepot::lock`] then locks the accounts of the tree, too. So the
+//! [limits and shares](crate::heap::ledger) hold at every instant, and no thread holds the locks of two
 //! depots.
 
 use crate::error::Error;
-use crate::heap::ledger::tree::{Bounds, Level, Sum, Waiting};
+use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
 use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
-use std::fmt;
 use std::iter::successors;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{fmt, mem};
 
 /// A pool's demand, for which other pools release memory.
 #[derive(Debug, Clone, Copy, Default)]

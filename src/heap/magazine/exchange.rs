@@ -3,11 +3,10 @@
 //! A slot counts against the caps like an idle block, so moving a block together with its slot never fails.
 //! Only additional slots are checked against the caps.
 
-use crate::heap::magazine::class_table;
 use crate::heap::magazine::counters::{BinCounters, ThreadCounters};
-use crate::heap::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
+use crate::heap::magazine::{Leaving, RefillState, ThreadCache, class_table};
 use crate::heap::pool_order::order_in;
-use crate::heap::store::buckets::SAME_STREAM_SEARCH;
+use crate::heap::store::SAME_STREAM_SEARCH;
 use crate::heap::store::depot::Accept;
 use crate::heap::{Block, Depot};
 use crate::source::Key;

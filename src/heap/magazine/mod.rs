@@ -31,366 +31,305 @@
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
-pub(crate) mod exchange;
-pub(crate) mod known;
+mod exchange;
+mod local;
 pub(crate) mod reclaim_thread;
 pub(crate) mod slots;
-pub(crate) mod thread_cache;
 
-use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::magazine::known::{Known, KnownPool, Numbers};
-use crate::heap::magazine::slots::SLOTS;
-use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::{Block, DROPPED, Depot, NEVER, PoolCore};
-use crate::sync::thread_slot::{Leave, ThreadSlot};
-use std::cell::{Cell, OnceCell, RefCell};
+pub use local::Numbers;
+#[cfg(all(test, model))]
+pub(crate) use local::end_thread;
+pub(crate) use local::{
+    apply_delta, forget_known, inspect, keep_none, know, leave, put, put_in_shared_bin, take, take_class,
+    take_known, visit, visit_with, with_known,
+};
+
+use crate::heap::magazine::class_table::BINS;
+use crate::heap::magazine::counters::{HighWater, ThreadCounters};
+use crate::heap::store::SAME_STREAM_SEARCH;
+use crate::heap::{Block, Delta, NEVER, PoolCore};
+use std::cell::{Cell, RefCell};
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use vrampool_backend::{StreamId, fork};
+use vrampool_backend::StreamId;
 
-/// The caches of one thread, by pool.
-#[repr(C)]
-struct Local {
-    /// Number of pools that were dropped when it last searched for thread caches of dropped pools.
-    dropped: Cell<u64>,
-    caches: [OnceCell<Box<ThreadCache>>; SLOTS],
-    /// Whether it has none, and joins no pool.
-    keeps_none: Cell<bool>,
+/// One thread's magazines for one pool at a time. Fields used by each hit come first, to share a line.
+#[repr(C, align(64))]
+pub(crate) struct ThreadCache {
+    /// The epoch of the pool that its content belongs to.
+    epoch: Cell<u64>,
+    pub(crate) counters: Arc<ThreadCounters>,
+    /// Bytes served from its bins, less returned ones, since the last report.
+    live: HighWater,
+    pool: RefCell<Option<Arc<PoolCore>>>,
+    /// Bytes of all its slots.
+    pub(crate) leased: Cell<u64>,
+    bins: [Cell<Option<Box<Block>>>; BINS],
+    /// State of each bin for refills.
+    refills: [Cell<RefillState>; BINS],
 }
 
-/// The state of one thread. The first caches share a line with the borrow flag.
-#[repr(C)]
-struct Kept {
-    /// Borrowed exclusively at the thread's end only.
-    local: RefCell<Local>,
-    known: Known,
+/// Why a thread returns its magazines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    Pool,
+    /// The thread ends, and nothing may be freed.
+    Thread,
 }
 
-#[cfg(not(model))]
-thread_local! {
-    static KEPT: ThreadSlot<Kept> = const { ThreadSlot::new(Kept::new()) };
-    static END: ThreadEnd = const { ThreadEnd };
+/// The former pool of a thread cache, and the blocks that the pool does not keep.
+struct Vacated {
+    pool: Arc<PoolCore>,
+    dismissed: Vec<Box<Block>>,
+    /// Whether the thread that frees what ended threads left awaits this.
+    was_awaited: bool,
 }
 
-#[cfg(model)]
-loom::thread_local! {
-    static KEPT: ThreadSlot<Kept> = ThreadSlot::new(Kept::new());
-    static END: ThreadEnd = ThreadEnd;
+/// Use of a bin, as of its last refill.
+#[derive(Debug, Clone, Copy, Default)]
+struct RefillState {
+    /// Number of blocks of the last refill.
+    refill: u64,
+    /// Hits at that time.
+    hits: u64,
+    /// Idle blocks at that time.
+    idle: u64,
 }
 
-/// Empties the thread's caches at its end. Joining a pool registers its destructor.
-struct ThreadEnd;
-
-/// Takes the newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`.
-/// `None` does not mean a miss: ask the depot.
-#[inline(always)]
-pub(crate) fn take(pool: &PoolCore, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    let bin = pool.class_table.of_request(requested)?;
-    take_of_bin(pool, bin, requested, stream)
-}
-
-/// As [`take`], of a bin.
-#[inline(never)]
-fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    let taken = KEPT.try_with(|kept| kept.local.try_borrow().ok()?.cache(pool)?.pop(bin, requested, stream));
-    taken.ok().flatten()
-}
-
-/// As [`take`], of the pool and for the stream that this thread [knows](know) by these numbers.
-#[inline(always)]
-pub(crate) fn take_known(numbers: Numbers, requested: u64) -> Option<Box<Block>> {
-    with_known(numbers, |cache, pool, stream| {
-        let bin = pool.class_table.of_request(requested)?;
-        cache.pop(bin, requested, stream)
-    })
-}
-
-/// Calls `act` with the thread cache, the pool and the stream that this thread [knows](know) by these numbers.
-#[inline(always)]
-pub(crate) fn with_known<T>(
-    numbers: Numbers,
-    act: impl FnOnce(&ThreadCache, &PoolCore, StreamId) -> Option<T>,
-) -> Option<T> {
-    let acted = KEPT.try_with(|kept| {
-        let local = kept.local.try_borrow().ok()?;
-        let KnownPool { slot, epoch, stream, .. } = kept.known.find(numbers)?;
-        let cache = local.caches[usize::from(slot) % SLOTS].get()?;
-        let pool = cache.pool.try_borrow().ok()?;
-        // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
-        let pool = pool.as_ref().filter(|pool| pool.epoch.load(Relaxed) == epoch)?;
-        act(cache, pool, stream)
-    });
-    acted.ok().flatten()
-}
-
-/// From now on this thread finds its idle blocks of `pool` for `stream` by these numbers, if it has any and requests of
-/// so many bytes are served by [`take`], or are too large for it.
-pub(crate) fn know(numbers: Numbers, requested: u64, pool: &PoolCore, stream: StreamId) {
-    match pool.class_table.of_request(requested) {
-        Some(NO_BIN) => return,
-        None if pool.is_observed() => return,
-        _ => {}
-    }
-    let _ = KEPT.try_with(|kept| {
-        let local = kept.local.try_borrow().ok()?;
-        kept.known.set(numbers, pool.slot, local.cache(pool)?.epoch.get(), stream);
-        Some(())
-    });
-}
-
-/// Removes all entries of this thread.
-pub(crate) fn forget_known() {
-    let _ = KEPT.try_with(|kept| kept.known.clear());
-}
-
-/// As [`take`], for classes that share bins.
-pub(crate) fn take_class(
-    pool: &PoolCore,
-    class: u64,
-    requested: u64,
-    stream: StreamId,
-) -> Option<Box<Block>> {
-    let bin = pool.class_table.of_class(class)?;
-    with_local(|local| {
-        let cache = local?.cache(pool)?;
-        if cache.counters.bin(bin).class() != class {
-            return None;
+impl ThreadCache {
+    fn new() -> Self {
+        Self {
+            epoch: Cell::new(NEVER),
+            counters: Arc::new(ThreadCounters::new()),
+            bins: [const { Cell::new(None) }; BINS],
+            refills: [const { Cell::new(RefillState { refill: 0, hits: 0, idle: 0 }) }; BINS],
+            live: HighWater::new(),
+            leased: Cell::new(0),
+            pool: RefCell::new(None),
         }
-        cache.pop(bin, requested, stream)
-    })
-}
-
-/// Puts a block in this thread's magazine for its class. Returns the block if there is no room.
-#[inline(always)]
-pub(crate) fn put(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
-    match bin {
-        NO_BIN => Some(block),
-        bin => put_in_bin(bin, block),
     }
-}
 
-/// A separate function, so that callers need not save the registers that it uses.
-#[inline(never)]
-fn put_in_bin(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
-    let mut block = Some(block);
-    let _ = KEPT.try_with(|kept| {
-        let Ok(local) = kept.local.try_borrow() else { return };
-        block = block.take().and_then(|block| match local.cache_in(block.slot, &block.pool) {
-            Some(cache) => cache.push(bin, block),
-            None => Some(block),
-        });
-    });
-    block
-}
-
-/// As [`put`], for classes that share bins.
-pub(crate) fn put_in_shared_bin(block: Box<Block>) -> Option<Box<Block>> {
-    with_local(|local| {
-        let bin = block.pool.class_table.of_class(block.key.class).filter(|_| block.excess == 0);
-        match (local.and_then(|local| local.cache(&block.pool)), bin) {
-            (Some(cache), Some(bin)) if cache.counters.bin(bin).class() == block.key.class => {
-                cache.push(bin, block)
-            }
-            _ => Some(block),
-        }
-    })
-}
-
-/// Adds this thread's delta to the depot of `pool`. Returns whether nothing else is due: its cache is of the
-/// current epoch, and it has no caches of dropped pools.
-#[inline]
-pub(crate) fn apply_delta(pool: &PoolCore, depot: &mut Depot) -> bool {
-    with_local(|local| {
-        let Some(local) = local else { return true };
-        let cache = local.cache(pool);
-        if let Some(cache) = cache {
-            depot.apply_delta(cache);
-        }
-        (cache.is_some() || !pool.has_magazines()) && local.dropped.get() == DROPPED.load(Relaxed)
-    })
-}
-
-/// Calls `visit` with this thread's cache for `pool`, joined to its current epoch. The cache is `None` if the
-/// pool is dropped or has no magazines, or the thread is ending.
-pub(crate) fn visit<T>(pool: &Arc<PoolCore>, visit: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
-    with_local(|local| visit(local.and_then(|local| local.join(pool))))
-}
-
-/// As [`visit`], but only with an existing thread cache of the current epoch.
-pub(crate) fn inspect<T>(pool: &PoolCore, act: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
-    with_local(|local| act(local.and_then(|local| local.cache(pool))))
-}
-
-/// As [`visit`], with a block that returns to its pool.
-pub(crate) fn visit_with<T>(
-    block: Box<Block>,
-    visit: impl FnOnce(Option<&ThreadCache>, Box<Block>) -> T,
-) -> T {
-    with_local(|local| {
-        let cache = local.and_then(|local| local.join(&block.pool));
-        visit(cache, block)
-    })
-}
-
-/// Returns this thread's blocks and slots to the depot of `pool`.
-pub(crate) fn leave(pool: &PoolCore) {
-    with_local(|local| {
-        if let Some(cache) = local.and_then(|local| local.caches[usize::from(pool.slot) % SLOTS].get()) {
-            cache.leave();
-        }
-    });
-}
-
-/// From now on this thread joins no pool.
-pub(crate) fn keep_none() {
-    with_local(|local| local.into_iter().for_each(|local| local.keeps_none.set(true)));
-}
-
-/// Calls `act` with this thread's caches, or with `None` while they are emptied at the thread's end.
-#[inline]
-fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
-    let mut act = Some(act);
-    let acted = KEPT.try_with(|kept| act.take().map(|act| act(kept.local.try_borrow().ok().as_deref())));
-    match (acted, act) {
-        (Ok(Some(answer)), _) => answer,
-        (_, Some(act)) => act(None),
-        (_, None) => unreachable!("it acted and answered"),
-    }
-}
-
-/// Does the work of a thread's end. In a model, joins do not wait for the destruction of thread-local
-/// variables, so threads call this themselves.
-#[cfg(all(test, model))]
-pub(crate) fn end_thread() {
-    drop(ThreadEnd);
-    reclaim_thread::free();
-}
-
-impl Kept {
-    const fn new() -> Self {
-        let caches = [const { OnceCell::new() }; SLOTS];
-        let local = Local { dropped: Cell::new(0), caches, keeps_none: Cell::new(false) };
-        Self { local: RefCell::new(local), known: Known::new() }
-    }
-}
-
-impl Local {
-    /// Returns the thread cache for `pool`, if it is of the pool's current epoch.
     #[inline(always)]
-    fn cache(&self, pool: &PoolCore) -> Option<&ThreadCache> {
-        self.cache_in(pool.slot, pool)
+    fn bin(&self, bin: u8) -> &Cell<Option<Box<Block>>> {
+        &self.bins[usize::from(bin) % BINS]
     }
 
-    /// As [`cache`](Self::cache), with the pool's slot, which is known sooner than what is in the pool.
+    /// Returns the slots of the bin that holds `class`.
+    pub(crate) fn slots_of(&self, class: u64) -> u64 {
+        let bin = self.counters.bin(class_table::number(class));
+        if bin.class() == class { bin.slots() } else { 0 }
+    }
+
+    fn refill_state(&self, bin: u8) -> &Cell<RefillState> {
+        &self.refills[usize::from(bin) % BINS]
+    }
+
+    /// Serves a hit if the newest block in the bin needs no wait.
     #[inline(always)]
-    fn cache_in(&self, slot: u8, pool: &PoolCore) -> Option<&ThreadCache> {
-        let cache = self.caches[usize::from(slot) % SLOTS].get()?;
-        // Relaxed: a recall takes effect at some later call, and no data is published with the epoch.
-        (cache.epoch.get() == pool.epoch.load(Relaxed)).then_some(cache)
-    }
-
-    /// Leaves all thread caches. Frees nothing, because a driver's thread-local variables may be destroyed.
-    fn end(&mut self) {
-        for cache in self.caches.iter_mut().filter_map(OnceCell::take) {
-            // Depots may be locked by threads that do not exist in a forked child.
-            if fork::is_forked() {
-                mem::forget(cache);
-            } else {
-                cache.leave_at_end();
-            }
+    fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let bin = self.bin(number);
+        let mut block = bin.take()?;
+        if !block.is_ready_on(stream) {
+            set(bin, Some(block));
+            return self.pop_below(number, requested, stream);
         }
+        set(bin, block.next.take());
+        self.count_hit(number, &mut block, requested);
+        Some(block)
     }
 
-    /// Returns the thread cache for `pool` in its current epoch, after leaving old epochs and dropped pools.
-    #[inline]
-    fn join(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
-        match self.cache(pool) {
-            cache
-                if self.dropped.get() == DROPPED.load(Relaxed)
-                    && (cache.is_some() || !pool.has_magazines()) =>
-            {
-                cache
-            }
-            _ => self.join_anew(pool),
-        }
-    }
-
+    /// As [`pop`](Self::pop), for one of the blocks below: streams that take turns have their blocks in one
+    /// bin.
     #[cold]
-    fn join_anew(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
-        // Acquire: pairs with the release in `PoolCore::end`. The search is not repeated, so each counted
-        // pool must be seen as dropped.
-        let dropped = DROPPED.load(Acquire);
-        if self.dropped.replace(dropped) != dropped {
-            for cache in self.caches.iter().filter_map(OnceCell::get) {
-                let is_dropped = |pool: &Arc<PoolCore>| pool.is_dropped();
-                if cache.pool.try_borrow().is_ok_and(|pool| pool.as_ref().is_some_and(is_dropped)) {
-                    cache.leave();
+    #[inline(never)]
+    fn pop_below(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let mut block = self.unstack(number, SAME_STREAM_SEARCH, |block| block.is_ready_on(stream))?;
+        self.count_hit(number, &mut block, requested);
+        Some(block)
+    }
+
+    #[inline(always)]
+    fn count_hit(&self, bin: u8, block: &mut Block, requested: u64) {
+        block.requested = requested;
+        // Loaded once: the compiler must assume that a write to a counter changes this pointer.
+        let counters = &*self.counters;
+        counters.bin(bin).pop();
+        counters.bin(bin).hit();
+        self.live.rise(block.key.class);
+        counters.requested().rise(requested);
+    }
+
+    /// Keeps a returned block of `bin`, if the bin has a slot for it.
+    #[inline(always)]
+    fn push(&self, bin: u8, block: Box<Block>) -> Option<Box<Block>> {
+        let counters = &*self.counters;
+        if !counters.bin(bin).push() {
+            return Some(block);
+        }
+        self.live.fall(block.key.class);
+        counters.requested().fall(block.requested);
+        self.stack(bin, block);
+        None
+    }
+
+    /// Whether no block was served or returned since [`take_delta`](Self::take_delta).
+    #[inline]
+    fn has_no_delta(&self) -> bool {
+        self.live.is_untouched() && self.counters.requested().is_untouched()
+    }
+
+    /// Returns and resets the bytes served since the last call, and the highest sum in between.
+    fn take_delta(&self) -> (Delta, Delta) {
+        let ((live, most_live), (requested, most_requested)) =
+            (self.live.take(), self.counters.requested().take());
+        (Delta { requested, live }, Delta { requested: most_requested, live: most_live })
+    }
+
+    /// Puts a block on top of its bin, uncounted.
+    #[inline(always)]
+    fn stack(&self, bin: u8, mut block: Box<Block>) {
+        let bin = self.bin(bin);
+        // `next` is empty, so there is nothing to drop.
+        mem::forget(mem::replace(&mut block.next, bin.take()));
+        set(bin, Some(block));
+    }
+
+    /// Takes out the newest of the first `search` blocks of a bin that satisfies `wanted`, uncounted.
+    fn unstack(&self, bin: u8, search: usize, wanted: impl Fn(&Block) -> bool) -> Option<Box<Block>> {
+        let bin = self.bin(bin);
+        let mut head = bin.take();
+        let mut found = None;
+        let mut link = &mut head;
+        for _ in 0..search {
+            match link {
+                Some(block) if wanted(block) => {
+                    let next = block.next.take();
+                    found = mem::replace(link, next);
+                    break;
                 }
+                Some(block) => link = &mut block.next,
+                None => break,
             }
         }
-        if self.keeps_none.get()
-            || !pool.has_magazines()
-            || pool.is_dropped()
-            || END.try_with(|_| ()).is_err()
-        {
-            return None;
+        set(bin, head);
+        found
+    }
+
+    /// Calls `visit` with the first `most` blocks of a bin.
+    fn visit(&self, bin: u8, most: usize, mut visit: impl FnMut(&Block)) {
+        let bin = self.bin(bin);
+        let head = bin.take();
+        let mut next = head.as_deref();
+        for _ in 0..most {
+            let Some(block) = next else { break };
+            visit(block);
+            next = block.next.as_deref();
         }
-        let cache = self.caches[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(ThreadCache::new()));
-        if cache.epoch.get() != pool.epoch.load(Relaxed) {
-            cache.leave();
-            // A destructor that ran in `leave` may have joined already.
-            if cache.epoch.get() == NEVER {
-                let epoch = pool.depot().enroll(&cache.counters, &pool.epoch)?;
-                cache.pool.replace(Some(Arc::clone(pool)));
-                cache.epoch.set(epoch);
+        set(bin, head);
+    }
+
+    /// Takes out all but the newest `keep` blocks of a bin, uncounted; newest first.
+    fn unstack_below(&self, bin: u8, keep: u64) -> Vec<Box<Block>> {
+        let bin = self.bin(bin);
+        let mut head = bin.take();
+        let mut link = &mut head;
+        for _ in 0..keep {
+            match link {
+                Some(block) => link = &mut block.next,
+                None => break,
             }
         }
-        self.cache(pool)
+        let mut below = Vec::new();
+        let mut rest = link.take();
+        while let Some(mut block) = rest {
+            rest = block.next.take();
+            below.push(block);
+        }
+        set(bin, head);
+        below
+    }
+
+    /// Returns blocks and slots to their depot.
+    fn leave(&self) {
+        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Pool) {
+            if reclaim_thread::is_deferring() {
+                return reclaim_thread::leave(pool, dismissed, was_awaited);
+            }
+            pool.release_blocks(dismissed);
+            if was_awaited {
+                reclaim_thread::done();
+            }
+        }
+    }
+
+    /// As [`leave`](Self::leave) at the thread's end: drops neither a block nor the last handle of a pool.
+    fn leave_at_end(&self) {
+        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Thread) {
+            reclaim_thread::leave(pool, dismissed, was_awaited);
+        }
+    }
+
+    fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
+        let pool = self.pool.try_borrow_mut().ok()?.take()?;
+        let epoch = self.epoch.replace(NEVER);
+        let mut depot = pool.depot();
+        let (dismissed, was_awaited) = depot.dismiss(self, epoch, leaving);
+        drop(depot);
+        // Other threads may also wait for its slots.
+        pool.notify_freed();
+        self.leased.set(0);
+        Some(Vacated { pool, dismissed, was_awaited })
     }
 }
 
-impl Leave for Kept {
-    fn leave(&mut self) {
-        self.local.get_mut().end();
-    }
-}
-
-impl Drop for ThreadEnd {
-    fn drop(&mut self) {
-        let _ = KEPT.try_with(|kept| kept.local.try_borrow_mut().map(|mut local| local.end()));
-    }
+/// Sets a bin that is known to be empty, so there is nothing to drop.
+#[inline(always)]
+fn set(bin: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
+    mem::forget(bin.replace(blocks));
 }
 
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
-    use super::{KEPT, Kept};
     use crate::host::HostDevice;
-    use crate::sync::thread_slot::KeyedSlot;
-    use crate::{Backend, Pool};
+    use crate::{Backend, Buffer, Pool};
+    use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
-    thread_local! {
-        static KEYED: KeyedSlot<Kept> = const { KeyedSlot(Kept::new()) };
-    }
-
-    /// With variables found by keys, the slot may be destroyed before its guard.
+    /// With the depot's lock held: the next buffer is allocated, then the previous freed, in changing sizes.
     #[test]
-    fn a_slot_that_is_destroyed_before_its_guard_loses_nothing() {
+    fn a_free_that_its_bin_has_room_for_needs_no_lock() {
         let device = HostDevice::new();
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(&device).build().expect("good settings");
-        let ending = thread::spawn({
+        let ((warm, is_warm), (go, going), (done, is_done)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let worker = thread::spawn({
             let pool = pool.clone();
             move || {
-                drop(pool.allocate(1000, &stream).expect("memory"));
-                // The variable that is used last is destroyed first.
-                KEPT.with(|kept| KEYED.with(|keyed| kept.local.swap(&keyed.0.local)));
+                let turn = |before: Option<Buffer<HostDevice>>, bytes| {
+                    let next = pool.allocate(bytes, &stream).expect("memory");
+                    drop(before);
+                    next
+                };
+                let mut last = turn(None, 1000);
+                for bytes in [900, 1000, 900, 1000] {
+                    last = turn(Some(last), bytes);
+                }
+                warm.send(()).expect("the receiver waits");
+                going.recv().expect("the signal");
+                for bytes in [900, 1000, 900, 1000, 900] {
+                    last = turn(Some(last), bytes);
+                }
+                done.send(()).expect("the receiver waits");
             }
         });
-        ending.join().expect("no panic");
-        let stats = pool.stats();
-        assert_eq!((stats.live_buffers, stats.live_bytes, stats.idle_bytes), (0, 0, 1024), "{stats:?}");
-        assert_eq!(pool.trim().expect("a trim"), 1024);
+        is_warm.recv().expect("it works");
+        let depot = pool.handle.core.depot();
+        go.send(()).expect("it listens");
+        let outcome = is_done.recv_timeout(Duration::from_secs(60));
+        drop(depot);
+        worker.join().expect("no panic");
+        assert!(outcome.is_ok(), "it waited for the lock");
     }
 }

@@ -1,20 +1,16 @@
 //! The allocation path past the magazines.
 
 use crate::error::{Error, Forbidden};
-use crate::heap::arena;
-use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::magazine::reclaim_thread;
-use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::magazine::{ThreadCache, reclaim_thread};
 use crate::heap::pool_order::PoolOrder;
-use crate::heap::request::Request;
-use crate::heap::request::position::Position;
-use crate::heap::request::reservation::{NoRoom, Reservation};
+use crate::heap::request::{NoRoom, Position, Request, Reservation};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::times;
-use crate::heap::store::depot::{Accept, Taken};
+use crate::heap::store::Taken;
+use crate::heap::store::depot::Accept;
 use crate::heap::store::supply::SourceMemory;
-use crate::heap::{Block, PoolCore};
+use crate::heap::{Block, PoolCore, arena, magazine};
 use crate::source::Key;
 use crate::streams::order;
 use crate::sync::Instant;

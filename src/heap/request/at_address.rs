@@ -1,9 +1,7 @@
 //! Requests for memory at an address, as the return to an earlier state of live blocks makes them.
 
 use crate::error::Error;
-use crate::heap::request::Request;
-use crate::heap::request::position::Position;
-use crate::heap::request::reservation::Reservation;
+use crate::heap::request::{Position, Request, Reservation};
 use crate::heap::store::depot::Accept;
 use crate::heap::store::keep::Borrowed;
 use crate::heap::store::supply::SourceMemory;

@@ -2,14 +2,11 @@
 //! lasts.
 
 use crate::error::{Error, Shortage};
-use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
-use crate::heap::request::Request;
-use crate::heap::request::driver_threads;
-use crate::heap::request::position::{GRACE, Position};
-use crate::heap::request::reservation::Reservation;
+use crate::heap::request::position::GRACE;
+use crate::heap::request::{Position, Request, Reservation, driver_threads};
 use crate::heap::store::release::is_releasing;
-use crate::heap::{Block, PoolCore};
+use crate::heap::{Block, PoolCore, magazine};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 

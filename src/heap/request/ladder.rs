@@ -3,8 +3,7 @@
 use crate::environment::UNLIMITED;
 use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena::DeviceArena;
-use crate::heap::request::Request;
-use crate::heap::request::device_pools;
+use crate::heap::request::{Request, device_pools};
 use crate::heap::space::ArenaError;
 use crate::heap::store::supply::SourceMemory;
 use crate::streams::order::Need;

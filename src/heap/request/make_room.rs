@@ -2,16 +2,11 @@
 //! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::Error;
-use crate::heap::ledger::admission::NoShare;
 use crate::heap::ledger::pool_tree::Asked;
-use crate::heap::magazine;
 use crate::heap::magazine::reclaim_thread;
-use crate::heap::request::Request;
-use crate::heap::request::position::Position;
-use crate::heap::request::queue::Awaited;
-use crate::heap::request::reservation::{NoRoom, Reservation};
+use crate::heap::request::{NoRoom, Position, Request, Reservation};
 use crate::heap::store::release::is_releasing;
-use crate::heap::{BackendState, Depot, DepotGuard, Life, PoolCore, Recall};
+use crate::heap::{Awaited, BackendState, Depot, DepotGuard, Life, NoShare, PoolCore, Recall, magazine};
 use crate::streams::order::Need;
 use crate::sync::Instant;
 use std::sync::Arc;

@@ -8,26 +8,29 @@
 //! * `queue` and `position`: requests that wait, in order of arrival; `in_time` and `driver_threads`: requests with a
 //!   deadline, which a call of the driver may outlast.
 
-pub(crate) mod allocate;
+mod allocate;
 pub(crate) mod at_address;
 pub(crate) mod device_pools;
-pub(crate) mod driver_threads;
+mod driver_threads;
 pub(crate) mod in_time;
-pub(crate) mod ladder;
+mod ladder;
 pub(crate) mod make_room;
 pub(crate) mod observed;
-pub(crate) mod permit;
+mod permit;
 pub(crate) mod position;
 pub(crate) mod queue;
-pub(crate) mod refusal;
-pub(crate) mod reservation;
+mod refusal;
+mod reservation;
 
-use crate::heap::PoolCore;
-use crate::heap::request::position::Position;
+use crate::error::Error;
 use crate::heap::store::supply::Supply;
+use crate::heap::{Block, PoolCore};
 use crate::source::Key;
 use crate::streams::order::Need;
+use crate::sync::Instant;
+use std::cell::OnceCell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use vrampool_backend::{Backend, HookEvent};
 
 /// A request past the magazines.
@@ -49,4 +52,47 @@ impl<'a, B: Backend> Request<'a, B> {
     fn supply(&self) -> &'a Supply<B> {
         self.pool.supply()
     }
+}
+
+/// The number of a request, also on the thread that serves it.
+type Number = Arc<AtomicU64>;
+
+/// The position of a request, which is queued once it waits. Dropping it, also by a panic, lets later requests go on.
+/// It must not be dropped under the lock.
+#[derive(Debug)]
+pub(crate) struct Position<'a> {
+    pool: &'a PoolCore,
+    has_deadline: bool,
+    /// [`Queue::LAST`] until it is queued. It changes under the lock.
+    number: OnceCell<Number>,
+    /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no
+    /// deadline.
+    until: Option<Instant>,
+    /// Whether the request is another thread's, whose position leaves the queue.
+    is_of_other: bool,
+}
+
+/// Bytes that a miss may take from the device. Dropping it uncommitted, also by a panic, cancels them.
+#[derive(Debug)]
+struct Reservation {
+    pool: Arc<PoolCore>,
+    /// 0 once it is committed.
+    class: u64,
+    /// A record for the memory, if one was kept.
+    record: Option<Box<Block>>,
+}
+
+/// Why a reservation was refused.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// No reservation is needed: a block became idle that serves the request.
+    Idle,
+    /// Memory in transit, or what earlier requests wait for, has to be awaited.
+    Wait,
+    /// A limit.
+    Limit,
+    /// A limit, which has room only for bytes that earlier requests wait for.
+    Reserved,
+    /// A capture forbids a release of memory, or the pool is closed or asleep.
+    Refused(Error),
 }

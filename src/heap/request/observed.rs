@@ -4,8 +4,7 @@
 //! are in `store::release`. Behind it the magazines work as usual. Pools without hooks have no overhead.
 
 use crate::error::Error;
-use crate::heap::request::Request;
-use crate::heap::request::position::Position;
+use crate::heap::request::{Position, Request};
 use crate::heap::store::release::without_waits;
 use crate::heap::store::supply::SourceMemory;
 use crate::heap::{Block, PoolCore};

@@ -1,9 +1,7 @@
 //! The limit and the budget: whether a miss may ask the source, and what must be released or waited for first.
 
-use crate::heap::ledger::accounts::Admission;
-use crate::heap::request::position::Position;
-use crate::heap::request::reservation::NoRoom;
-use crate::heap::{Block, Depot};
+use crate::heap::request::{NoRoom, Position};
+use crate::heap::{Admission, Block, Depot};
 use crate::source::Key;
 
 impl Depot {
@@ -75,8 +73,8 @@ impl Depot {
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use super::*;
-    use crate::heap::request::queue::{Awaited, TURN};
     use crate::heap::size_class::SizeClasses;
+    use crate::heap::{Awaited, TURN};
     use crate::host::{HostDevice, HostStream};
     use crate::{Backend, Buffer, Pool};
     use fastrand::Rng;

@@ -1,8 +1,8 @@
 //! A request's position in the [queue](crate::heap::request::queue) of its pool.
 
-use crate::heap::request::queue::{Awaited, Queue};
+use crate::heap::request::{Number, Position};
 use crate::heap::store::release::is_releasing;
-use crate::heap::{Depot, DepotGuard, PoolCore, Recall};
+use crate::heap::{Awaited, Depot, DepotGuard, PoolCore, Queue, Recall};
 use crate::sync::Instant;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -14,24 +14,6 @@ use std::time::Duration;
 /// Time that a driver call may take beyond the deadline of its request before the request ends without it. A request
 /// whose time is shorter begins calls for as long.
 pub(crate) const GRACE: Duration = Duration::from_millis(2);
-
-/// The position of a request, which is queued once it waits. Dropping it, also by a panic, lets later requests go on.
-/// It must not be dropped under the lock.
-#[derive(Debug)]
-pub(crate) struct Position<'a> {
-    pub(super) pool: &'a PoolCore,
-    pub(super) has_deadline: bool,
-    /// [`Queue::LAST`] until it is queued. It changes under the lock.
-    number: OnceCell<Number>,
-    /// The time after which the request begins no further call of the driver, and no wait. `None` if it has no
-    /// deadline.
-    pub(super) until: Option<Instant>,
-    /// Whether the request is another thread's, whose position leaves the queue.
-    is_of_other: bool,
-}
-
-/// The number of a request, also on the thread that serves it.
-type Number = Arc<AtomicU64>;
 
 impl<'a> Position<'a> {
     pub(crate) fn new(pool: &'a PoolCore) -> Self {

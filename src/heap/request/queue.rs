@@ -3,65 +3,14 @@
 //! One queue for all reasons: memory that other threads are releasing, the device that refused memory, and memory
 //! until a deadline. A request keeps its position while its reason changes.
 
-use crate::heap::ledger::accounts::{Accounts, Admission};
-use crate::heap::ledger::tree::Waiting;
+use crate::heap::ledger::Waiting;
+use crate::heap::{Accounts, Admission, Awaited, Entry, Queue, TURN};
 use crate::sync::{Condvar, Instant};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The event that a request waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    /// Nothing: it is being served.
-    Nothing,
-    /// Any change, because it checks a condition of its own.
-    Change,
-    /// Enough memory that is being released.
-    Release,
-    /// Its turn to ask the device again, which refused memory: requests ask in order of arrival.
-    Device,
-    /// Memory, until a deadline, as the first of those.
-    Memory,
-}
-
-/// How long requests with a deadline reserve memory, and then let others pass, in turns. What is freed for the first
-/// one stays its own for a whole turn, so it is served within the longest time that a program holds a buffer, if that
-/// is less.
-pub(crate) const TURN: Duration = Duration::from_secs(90);
-
-/// The queue of a pool.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    /// Earliest first.
-    entries: VecDeque<Entry>,
-    /// Number of requests that ever waited, of all pools of a tree.
-    begun: u64,
-    /// Number of entries with a deadline.
-    pub(crate) deadlines: u64,
-    /// Whether entries with a deadline reserve nothing now, because the first one of the tree may never be served.
-    is_open: bool,
-    /// The first requests with a deadline of the other pools of the tree.
-    others: SmallVec<[Waiting; 2]>,
-    /// [`TURN`], except in tests.
-    pub(crate) turn: Duration,
-}
-
-#[derive(Debug)]
-struct Entry {
-    number: u64,
-    /// Bytes that it waits for; 0 once a reservation counts them.
-    bytes: u64,
-    awaited: Awaited,
-    /// Later requests get only what the limit leaves beside its bytes, unless the queue is open.
-    has_deadline: bool,
-    is_asleep: bool,
-    woken: Arc<Condvar>,
-    /// When it was added.
-    since: Instant,
-}
 
 /// Condition variables to notify without the lock.
 type Woken = SmallVec<[Arc<Condvar>; 2]>;

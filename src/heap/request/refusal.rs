@@ -1,10 +1,8 @@
 //! Refusals for lack of memory: their figures, and how they count. Their causes and texts are in `error`.
 
 use crate::error::{Cause, Error, OutOfMemory, Owner, Shortage};
-use crate::heap::request::Request;
-use crate::heap::request::device_pools;
-use crate::heap::request::position::Position;
-use crate::heap::stats::bytes_now::BytesNow;
+use crate::heap::request::{Position, Request, device_pools};
+use crate::heap::stats::BytesNow;
 use crate::heap::stats::outcomes::Reason;
 use crate::streams::order::Need;
 use vrampool_backend::{Backend, BackendError, Scarce};

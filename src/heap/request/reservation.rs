@@ -1,37 +1,12 @@
 //! The reserved bytes of a pending miss.
 
-use crate::error::Error;
-use crate::heap::{Block, Depot, PoolCore};
+use crate::heap::request::Reservation;
+use crate::heap::{Depot, PoolCore};
 use crate::source::Key;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::MemoryKind;
-
-/// Why a reservation was refused.
-#[derive(Debug)]
-pub(crate) enum NoRoom {
-    /// No reservation is needed: a block became idle that serves the request.
-    Idle,
-    /// Memory in transit, or what earlier requests wait for, has to be awaited.
-    Wait,
-    /// A limit.
-    Limit,
-    /// A limit, which has room only for bytes that earlier requests wait for.
-    Reserved,
-    /// A capture forbids a release of memory, or the pool is closed or asleep.
-    Refused(Error),
-}
-
-/// Bytes that a miss may take from the device. Dropping it uncommitted, also by a panic, cancels them.
-#[derive(Debug)]
-pub(crate) struct Reservation {
-    pool: Arc<PoolCore>,
-    /// 0 once it is committed.
-    class: u64,
-    /// A record for the memory, if one was kept.
-    pub(super) record: Option<Box<Block>>,
-}
 
 impl Reservation {
     /// Of `class` bytes that are reserved.

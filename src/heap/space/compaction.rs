@@ -14,9 +14,9 @@
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::record::BlockState;
 use super::table::end_of;
 use super::zone::Zone;
+use crate::heap::space::BlockState;
 use std::iter;
 
 /// A block's move from one offset to a lower one.

@@ -3,9 +3,9 @@
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::record::BlockState;
 use super::table::end_of;
 use super::zone::Zone;
+use crate::heap::space::BlockState;
 
 impl Arena {
     /// The unit of sizes and offsets, bytes.
@@ -122,7 +122,7 @@ impl Arena {
     }
 
     /// A zone's records by offset.
-    pub(super) fn indices(&self, zone: Zone) -> impl Iterator<Item = u32> + '_ {
+    fn indices(&self, zone: Zone) -> impl Iterator<Item = u32> + '_ {
         let ring = end_of(zone);
         let block = move |index: u32| (index != ring).then_some(index);
         std::iter::successors(block(self.table[ring].after), move |&index| block(self.table[index].after))

@@ -2,23 +2,13 @@
 //!
 //! The tail is the block at the zone's end. It serves only requests that no other block can serve.
 
-use super::holes::Holes;
-use super::record::{ASIDE, NONE};
-use super::table::{Table, end_of};
+use super::table::end_of;
 use super::zone::Zone;
+use crate::heap::space::{ASIDE, FreeBlocks, Holes, NONE, Table};
 use std::iter;
 
 /// Most blocks of one size that are compared.
 const TWINS: u32 = 64;
-
-#[derive(Debug)]
-pub(super) struct FreeBlocks {
-    /// The free block at the zone's end, if any.
-    tail: u32,
-    /// The slot that closes the zone's ring.
-    ring: u32,
-    holes: Holes,
-}
 
 impl FreeBlocks {
     /// The free blocks of a zone. A stable zone without bytes can have none.

@@ -4,21 +4,11 @@
 //! Sizes that a search found absent are remembered until one is added, and not searched for again.
 
 use super::bins::{BINS, Occupied, ROW, Scale};
-use super::record::{NONE, Record};
-use super::table::{TWIN, Table};
+use super::table::TWIN;
 use super::trie::{ROOT, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
+use crate::heap::space::{Holes, NONE, Record, Table};
 use smallvec::SmallVec;
 use std::hint::select_unpredictable;
-
-#[derive(Debug)]
-pub(super) struct Holes {
-    scale: Scale,
-    /// Boxed, because an arena is moved while it is created, and threads have small stacks.
-    occupied: Box<Occupied>,
-    /// Whole rows, up to that of the largest block so far. The capacity covers all rows from the start; a
-    /// program of small blocks never touches most of it.
-    roots: Vec<u32>,
-}
 
 impl Holes {
     /// For sizes that are multiples of the alignment, a power of two; without `any`, for an empty zone.

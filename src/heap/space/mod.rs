@@ -101,13 +101,11 @@ mod holes;
 pub(super) mod layout;
 pub(super) mod operations;
 mod places;
-mod record;
 mod resize;
 mod split_merge;
 mod table;
 mod trie;
 pub(super) mod zone;
-mod zone_state;
 
 pub(crate) use block::{BlockId, Span};
 pub(crate) use compaction::Move;
@@ -116,3 +114,177 @@ pub(crate) use layout::ArenaLayout;
 pub(crate) use operations::Arena;
 pub(crate) use places::FreeBlock;
 pub(crate) use zone::Zone;
+
+use crate::heap::space::bins::{Occupied, Scale};
+
+/// No block.
+const NONE: u32 = 0;
+
+/// The back link of a free block that is in no bin. No block has this slot.
+const ASIDE: u32 = 2;
+
+/// One block's record. Kept at 40 bytes: with the table's growth by a sixth that is under 48 for each block.
+/// The last four fields therefore have two meanings, distinguished by `back`.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    offset: u64,
+    bytes: u64,
+    /// The previous neighbour.
+    before: u32,
+    /// The next neighbour.
+    after: u32,
+    /// Free: the block's place among those of its bin (see `trie.rs`). Not free: 0.
+    back: u32,
+    /// Free: the children. Not free: the halves of the serial.
+    children: [u32; 2],
+    /// Free: the next block of the same size. Not free: the tag.
+    twin: u32,
+}
+
+const _: () = assert!(size_of::<Record>() == 40);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BlockState {
+    Live,
+    /// A move has begun; the reserved hole precedes the block.
+    Moving,
+    /// The destination of a move; free before.
+    Reserved,
+    /// Withheld by name: an unmapped part, or a part of a growth.
+    Held,
+    /// An unused slot, or the end of a zone's ring.
+    NoBlock,
+}
+
+impl BlockState {
+    #[inline]
+    fn of(word: u32) -> Self {
+        match word {
+            0 => Self::Live,
+            1 => Self::Moving,
+            2 => Self::Reserved,
+            3 => Self::Held,
+            _ => Self::NoBlock,
+        }
+    }
+}
+
+impl Record {
+    const NOTHING: Self = Self {
+        offset: 0,
+        bytes: 0,
+        before: NONE,
+        after: NONE,
+        back: NONE,
+        children: [NONE; 2],
+        twin: BlockState::NoBlock as u32,
+    };
+
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    #[inline]
+    fn is_free(&self) -> bool {
+        self.back != NONE
+    }
+
+    /// Only for a block that is not free.
+    #[inline]
+    fn serial(&self) -> u64 {
+        u64::from(self.children[0]) | u64::from(self.children[1]) << 32
+    }
+
+    #[inline]
+    fn state(&self) -> Option<BlockState> {
+        (!self.is_free()).then(|| BlockState::of(self.twin))
+    }
+
+    /// Whether this is a live block of that name that is not moving.
+    #[inline]
+    fn is_still(&self, serial: u64) -> bool {
+        self.back == NONE && self.twin == BlockState::Live as u32 && self.serial() == serial
+    }
+
+    #[inline]
+    fn set_links(&mut self, back: u32, children: [u32; 2], twin: u32) {
+        (self.back, self.children, self.twin) = (back, children, twin);
+    }
+
+    #[inline]
+    fn go_live(&mut self, serial: u64) {
+        self.back = NONE;
+        self.children = [serial as u32, (serial >> 32) as u32];
+        self.twin = BlockState::Live as u32;
+    }
+
+    fn set_state(&mut self, state: BlockState) {
+        self.twin = state as u32;
+    }
+
+    /// Makes this an unused slot. The serial remains.
+    #[inline]
+    fn vanish(&mut self) {
+        (self.back, self.twin) = (NONE, BlockState::NoBlock as u32);
+    }
+
+    /// Makes this a block without a name, in the given state.
+    #[inline]
+    fn set_nameless(&mut self, state: BlockState) {
+        self.back = NONE;
+        self.children = [NONE; 2];
+        self.twin = state as u32;
+    }
+}
+
+#[derive(Debug)]
+struct ZoneState {
+    start: u64,
+    end: u64,
+    free: FreeBlocks,
+    used: u64,
+    /// Bytes that are neither live nor free.
+    held: u64,
+}
+
+impl ZoneState {
+    fn new(zone: Zone, start: u64, end: u64, shift: u32) -> Self {
+        Self { start, end, free: FreeBlocks::new(zone, end - start, shift), used: 0, held: 0 }
+    }
+}
+
+/// A zone's space, while the arena's other fields are borrowed too.
+#[inline]
+fn choose<'a>(stable: &'a mut ZoneState, dynamic: &'a mut ZoneState, zone: Zone) -> &'a mut ZoneState {
+    match zone {
+        Zone::Stable => stable,
+        Zone::Dynamic => dynamic,
+    }
+}
+
+#[derive(Debug)]
+struct Table {
+    records: Vec<Record>,
+    /// The first vacant slot; `after` leads to the next.
+    vacant: u32,
+}
+
+#[derive(Debug)]
+struct FreeBlocks {
+    /// The free block at the zone's end, if any.
+    tail: u32,
+    /// The slot that closes the zone's ring.
+    ring: u32,
+    holes: Holes,
+}
+
+#[derive(Debug)]
+pub(crate) struct Holes {
+    scale: Scale,
+    /// Boxed, because an arena is moved while it is created, and threads have small stacks.
+    occupied: Box<Occupied>,
+    /// Whole rows, up to that of the largest block so far. The capacity covers all rows from the start; a
+    /// program of small blocks never touches most of it.
+    roots: Vec<u32>,
+}

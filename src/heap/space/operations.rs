@@ -2,12 +2,10 @@
 
 use super::block::BlockId;
 use super::error::ArenaError;
-use super::free::FreeBlocks;
 use super::layout::ArenaLayout;
-use super::record::{BlockState, NONE, Record};
-use super::table::{Table, end_of};
+use super::table::end_of;
 use super::zone::Zone;
-use super::zone_state::{ZoneState, choose};
+use crate::heap::space::{BlockState, FreeBlocks, NONE, Record, Table, ZoneState, choose};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates a range of bytes that it never accesses. [The module](super) describes the algorithm.
@@ -187,7 +185,7 @@ impl Arena {
 
     /// Rounds a size up; `None` for 0, or if it overflows.
     #[inline]
-    pub(super) fn round(&self, bytes: u64) -> Option<u64> {
+    fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.alignment() - 1;
         // 0 results from 0 and from an overflow.
         let size = (bytes.wrapping_sub(1) | below).wrapping_add(1);

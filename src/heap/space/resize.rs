@@ -4,7 +4,7 @@ use super::error::ArenaError;
 use super::operations::Arena;
 use super::table::end_of;
 use super::zone::Zone;
-use super::zone_state::choose;
+use crate::heap::space::choose;
 
 impl Arena {
     /// Sets the end of a zone: a multiple of the alignment, not before the zone's start, and for the stable zone not

@@ -1,8 +1,6 @@
 //! Splits a free block to serve a request, and merges a freed block with its free neighbours.
 
-use super::record::Record;
-use super::table::Table;
-use super::zone_state::ZoneState;
+use crate::heap::space::{Record, Table, ZoneState};
 
 impl ZoneState {
     /// Takes `bytes` from the front of a free block.

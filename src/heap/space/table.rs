@@ -7,8 +7,8 @@
 //! * Slots 1 and 2 close the lists of the stable and the dynamic zone to rings. So every neighbour exists,
 //!   and no block merges beyond its zone.
 
-use super::record::{NONE, Record};
 use super::zone::Zone;
+use crate::heap::space::{NONE, Record, Table};
 use std::ops::{Index, IndexMut};
 
 /// Marks the back link of a twin. The rest of the link is the slot of the block in front.
@@ -16,13 +16,6 @@ pub(super) const TWIN: u32 = 1 << 31;
 
 /// Slots at the front that hold no blocks.
 const NO_BLOCKS: usize = 4;
-
-#[derive(Debug)]
-pub(super) struct Table {
-    records: Vec<Record>,
-    /// The first vacant slot; `after` leads to the next.
-    vacant: u32,
-}
 
 impl Table {
     pub(super) fn new() -> Self {

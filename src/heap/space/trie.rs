@@ -19,8 +19,8 @@
 //! bit, 53 at most, whatever the number of free blocks. In practice the path is as long as the logarithm of
 //! the number of *different* sizes in the bin.
 
-use super::record::{NONE, Record};
-use super::table::{TWIN, Table};
+use super::table::TWIN;
+use crate::heap::space::{NONE, Record, Table};
 
 /// The back link of a trie's root: like a twin's, after a slot that holds no block and ignores writes.
 pub(super) const ROOT: u32 = TWIN | 3;

@@ -1,7 +1,6 @@
 //! Statistics of a pool: the `table` of its figures, and their `text`. Counts are kept in a table under the lock;
-//! `of_pool` adds to them and reads them, with the bytes of magazines (`bytes_now`).
+//! `of_pool` adds to them and reads them, with the bytes of magazines.
 
-pub(crate) mod bytes_now;
 mod of_pool;
 pub(crate) mod outcomes;
 #[cfg(feature = "serde")]
@@ -12,9 +11,8 @@ pub(crate) mod times;
 
 use crate::environment::as_limit;
 use crate::figures::Group;
-use crate::heap::Depot;
 use crate::heap::arena::DeviceArena;
-use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
+use crate::heap::{Accounts, Depot};
 use crate::source::Source;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
@@ -67,7 +65,7 @@ impl PoolStats {
     }
 
     /// Adds the figures of a pool below.
-    pub(crate) fn and(mut self, child: &Self) -> Self {
+    fn and(mut self, child: &Self) -> Self {
         self.merge(child);
         child.buckets.iter().for_each(|more| self.bucket(more.class).merge(more));
         self
@@ -173,4 +171,28 @@ impl Served {
 
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Totals of idle buffers in threads' magazines, and the bytes requested by live buffers.
+#[derive(Debug, Clone, Copy, Default)]
+struct InMagazines {
+    buffers: u64,
+    bytes: u64,
+    requested: u64,
+}
+
+/// Bytes of a pool at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BytesNow {
+    pub(crate) live: u64,
+    pub(crate) requested: u64,
+    pub(crate) idle: u64,
+}
+
+impl InMagazines {
+    /// The bytes of the pool with these accounts.
+    fn bytes_now(&self, accounts: &Accounts) -> BytesNow {
+        let live = accounts.now.out - self.bytes;
+        BytesNow { live, requested: self.requested.min(live), idle: accounts.now.cached + self.bytes }
+    }
 }

@@ -3,16 +3,14 @@
 
 use crate::error::Error;
 use crate::heap::ledger::accounts::positive;
-use crate::heap::magazine;
 use crate::heap::pool_order::PoolOrder;
-use crate::heap::stats::bytes_now::{BytesNow, InMagazines};
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;
-use crate::heap::{Depot, DepotGuard, PoolCore, Requests};
+use crate::heap::stats::{BytesNow, InMagazines};
+use crate::heap::{Depot, DepotGuard, PoolCore, Requests, magazine};
 use crate::sync::{Instant, unix_seconds};
-use std::fmt;
-use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{fmt, mem};
 use vrampool_backend::{Backend, BackendError, fork};
 
 impl Depot {

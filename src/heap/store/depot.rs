@@ -4,14 +4,12 @@
 //! `magazine::exchange`.
 
 use crate::error::Error;
-use crate::heap::ledger::accounts::Accounts;
 use crate::heap::ledger::caps::Caps;
-use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::request::queue::Queue;
+use crate::heap::magazine::ThreadCache;
 use crate::heap::stats::table::PoolStats;
-pub(crate) use crate::heap::store::buckets::{Keys, Taken};
 use crate::heap::store::keep::note_idle;
-use crate::heap::{BackendState, Block, Buckets, Depot, Life, Requests, Threads};
+use crate::heap::store::{Keys, Taken};
+use crate::heap::{Accounts, BackendState, Block, Buckets, Depot, Life, Queue, Requests, Threads};
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
 use std::sync::Weak;

@@ -5,12 +5,11 @@
 //! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the locks
 //! of dropped pools, so their number is the highest number of simultaneous pools.
 //!
-//! A pool over an arena has the lock of the arena, except children over the arena of the pool above. An empty depot is a few kilobytes, mostly the guesses of its
-//! [buckets](crate::heap::store::buckets).
+//! A pool over an arena has the lock of the arena, except children over the arena of the pool above. An empty depot is
+//! a few kilobytes, mostly the guesses of its [buckets](crate::heap::store).
 
 use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, PoolLock};
-use crate::sync::Condvar;
-use crate::sync::{AtomicU64, GlobalMutex, Mutex};
+use crate::sync::{AtomicU64, Condvar, GlobalMutex, Mutex};
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::Weak;

@@ -1,6 +1,6 @@
 //! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
-use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::magazine::ThreadCache;
 use crate::heap::{BackendState, Block, Depot, PoolCore};
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;

@@ -2,13 +2,10 @@
 //! cap, or if the device lacks memory.
 
 use crate::error::Error;
-use crate::heap::magazine;
-use crate::heap::magazine::reclaim_thread;
-use crate::heap::magazine::slots;
-use crate::heap::request::position::Position;
-use crate::heap::request::queue::Awaited;
+use crate::heap::magazine::{reclaim_thread, slots};
+use crate::heap::request::Position;
 use crate::heap::store::release::is_releasing;
-use crate::heap::{DROPPED, DROPPED_EPOCH, Depot, Life, PoolCore, Recall, next_epoch};
+use crate::heap::{Awaited, DROPPED, DROPPED_EPOCH, Depot, Life, PoolCore, Recall, magazine, next_epoch};
 use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vrampool_backend::{Backend, MemoryKind, StreamId};

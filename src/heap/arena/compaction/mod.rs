@@ -2,10 +2,8 @@
 
 pub(crate) mod copier;
 
-use super::DeviceArena;
 use super::compaction::copier::Copier;
-use super::core::ArenaCore;
-use super::state::State;
+use super::{ArenaCore, DeviceArena, State};
 use crate::environment::as_cap;
 use crate::error::{Error, Forbidden};
 use crate::heap::space::{BlockId, Move};

@@ -1,14 +1,13 @@
 //! The change from detached to attached.
 
-use super::phase::{Change, DetachedPiece, Phase};
 use super::right::{Refusal, Right};
-use super::view::Mapping;
 use crate::error::Error;
-use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::mapping::pages::{Extent, StitchedPart};
+use crate::heap::arena::detach::{Change, DetachedPiece, Mapping, Phase};
+use crate::heap::arena::mapping::StitchedPart;
+use crate::heap::arena::mapping::pages::Extent;
 use crate::heap::arena::mapping::share::Share;
 use crate::heap::arena::panics::caught;
-use crate::heap::arena::state::State;
+use crate::heap::arena::{ArenaCore, State};
 use crate::heap::space::{BlockId, Zone};
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,13 +1,10 @@
 //! The change from attached to detached.
 
-use super::phase::{Change, DetachedPiece, OnFree, Phase};
 use super::right::{Refusal, Right};
-use super::view::{MapState, Mapping, View};
 use crate::error::{Error, Forbidden};
-use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::live_block::LiveBlock;
-use crate::heap::arena::mapping::pages::Backing;
+use crate::heap::arena::detach::{Change, DetachedPiece, MapState, Mapping, OnFree, Phase, View};
 use crate::heap::arena::panics::caught;
+use crate::heap::arena::{ArenaCore, Backing, LiveBlock};
 use crate::heap::space::ArenaError;
 use crate::streams::order::Need;
 use crate::streams::uses::{Streams, add};

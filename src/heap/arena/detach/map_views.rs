@@ -1,8 +1,7 @@
 //! Maps the views of an arena, and unmaps them.
 
-use super::phase::DetachedPiece;
-use super::view::{MapState, Mapping, View};
-use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::ArenaCore;
+use crate::heap::arena::detach::{DetachedPiece, MapState, Mapping, View};
 use vrampool_backend::{Backend, BackendError};
 
 impl<B: Backend> ArenaCore<B> {

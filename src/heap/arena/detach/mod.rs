@@ -1,10 +1,9 @@
 //! Detaches the physical memory of a growing arena: it returns to the device, the addresses stay. Attaches memory
 //! at the same addresses later.
 //!
-//! * `phase`: whether an arena has its memory;
 //! * `right`: the right of a thread to change an arena, and whether this thread has one;
-//! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
-//! * `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
+//! * `map_views`: maps views, which are the arena's range and stitched ranges, and unmaps them;
+//! * `begin`, `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
 //!
 //! A failed call leaves the arena as it was, except that idle memory of its pool may have been released. Blocks keep
 //! their addresses. Both directions keep the handles of physical memory until nothing can fail any more. If the
@@ -15,22 +14,22 @@
 //! arena refuses a request.
 
 mod attaching;
+mod begin;
 mod detaching;
 mod map_views;
-mod phase;
 mod right;
-mod view;
 
 pub use attaching::Attaching;
 pub use detaching::{Detaching, Unmapped};
-pub(super) use phase::{OnFree, Phase};
 pub(crate) use right::Refusal;
 pub(super) use right::is_changing_one;
 
-use super::DeviceArena;
-use crate::error::Error;
-use std::time::Duration;
-use vrampool_backend::{Backend, fork};
+use crate::heap::arena::mapping::pages::Extent;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+use vrampool_backend::Physical;
 
 /// Whether a [growing](crate::arena::ArenaBuilder::growing) arena has its physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,71 +43,133 @@ pub enum Attachment {
     Detached,
 }
 
-impl<B: Backend> DeviceArena<B> {
-    /// Begins to return all physical memory to the device. Blocks stay live at their addresses. Idle memory of the pool
-    /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses
-    /// requests for the arena until it is [attached](Self::attach).
-    ///
-    /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
-    /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
-    ///
-    /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on
-    /// this thread they fail with [`Error::Asleep`]. Then a detached arena
-    /// refuses them with [`Error::Asleep`], until it is [attached](Self::attach). Contents are lost unless the caller
-    /// copies them first: see [`Detaching::memory`]. Several arenas detach all or none if the memory of each is
-    /// [unmapped](Detaching::unmap) before any is [released](Unmapped::commit). The extension `vrampool-sleep` does
-    /// both.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use vrampool::{Backend, host::HostDevice, arena::{Attachment, DeviceArena}};
-    /// # let device = HostDevice::new();
-    /// # if device.virtual_memory().is_none() { return Ok(()) }
-    /// let stream = device.create_stream()?;
-    /// let arena = DeviceArena::builder(&device).growing().build()?;
-    /// let block = arena.allocate(4 << 20, &stream)?;
-    /// let detaching = arena.detach(Duration::ZERO)?.expect("attached");
-    /// assert_eq!(detaching.live(), block.parts());
-    /// assert_eq!(detaching.unmap()?.commit(|_freed| {}), 4 << 20);
-    /// assert_eq!((arena.attachment(), arena.reserved_bytes()), (Attachment::Detached, 0));
-    /// assert!(block.on(&stream).is_err());
-    /// assert_eq!(arena.attach()?.expect("detached").commit(), 4 << 20);
-    /// assert!(block.on(&stream).is_ok());
-    /// # Ok::<(), vrampool::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Arena`] with [`Pinned`](super::ArenaError::Pinned) if a region of a block still exists;
-    /// [`Error::Capture`] while a captured stream uses a block; [`Error::Backend`] if the device fails, or the arena is
-    /// not a growing one. The arena is then as before; idle memory of its pool may have been released.
-    pub fn detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
-        fork::check()?;
-        self.core.begin_detach(timeout).map_err(|error| self.explain(error, None))
+#[derive(Debug)]
+pub(crate) enum Phase<B: Backend> {
+    Attached,
+    /// Threads that find this phase wait for the lock of changes and look again; a free does not wait.
+    Changing,
+    Detached(Box<Change<B>>),
+}
+
+impl<B: Backend> Phase<B> {
+    /// Whether the arena is neither detached nor about to be.
+    #[inline]
+    pub(crate) fn is_attached(&self) -> bool {
+        matches!(self, Self::Attached)
+    }
+}
+
+/// The parts of an arena without its physical memory, or that is about to be.
+#[derive(Debug)]
+pub(crate) struct Change<B: Backend> {
+    /// The pieces, in order of offset.
+    pieces: Vec<DetachedPiece>,
+    /// The range, and the stitched ranges that buffers use.
+    views: Vec<View<B>>,
+    /// The extents of live blocks at its beginning, by offset.
+    live: Vec<Range<u64>>,
+    pub(crate) on_free: OnFree,
+}
+
+/// The extent of a piece, and its physical memory if that could not be released.
+#[derive(Debug)]
+struct DetachedPiece {
+    extent: Extent,
+    physical: Option<Physical>,
+}
+
+impl<B: Backend> Change<B> {
+    /// Bytes of addresses of stitched ranges.
+    pub(crate) fn stitched_bytes(&self) -> u64 {
+        self.views.iter().filter(|view| !view.is_range && view.is_used()).map(View::bytes).sum()
     }
 
-    /// Takes physical memory for all live blocks, and maps it at their addresses. Its contents are undefined.
-    ///
-    /// Returns `None` if the arena is not detached. The bytes are granted by its limit and its
-    /// [`Ledger`](crate::Ledger) before the first call of the device.
-    ///
-    /// # Errors
-    /// [`Error::Backend`] if the device fails; [`Error::OutOfMemory`] if it has too little memory, or if the limit or
-    /// the ledger has no room. The arena is then detached, and a later call can succeed.
-    pub fn attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
-        fork::check()?;
-        self.core.begin_attach().map_err(|error| self.explain(error, None))
+    /// Bytes of physical memory that could not be released.
+    fn kept(&self) -> u64 {
+        let kept = self.pieces.iter().filter(|piece| piece.physical.is_some());
+        kept.map(|piece| piece.extent.bytes).sum()
+    }
+}
+
+/// Called with the extents of blocks that are freed while the arena is detached.
+#[derive(Clone, Default)]
+pub(crate) struct OnFree(Option<Arc<Callback>>);
+
+type Callback = dyn Fn(&[Range<u64>]) + Send + Sync;
+
+impl OnFree {
+    fn new(call: impl Fn(&[Range<u64>]) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(call)))
     }
 
-    /// Returns whether the arena has its physical memory: never in a forked child.
-    #[must_use]
-    pub fn attachment(&self) -> Attachment {
-        if fork::is_forked() {
-            return Attachment::Detached;
+    /// Must be called without the lock.
+    pub(crate) fn call(&self, freed: &[Range<u64>]) {
+        if let Some(call) = self.0.as_ref().filter(|_| !freed.is_empty()) {
+            call(freed);
         }
-        match self.core.state.lock().phase {
-            Phase::Attached => Attachment::Attached,
-            Phase::Changing => Attachment::Changing,
-            Phase::Detached(_) => Attachment::Detached,
+    }
+}
+
+impl fmt::Debug for OnFree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnFree").field(&self.0.is_some()).finish()
+    }
+}
+
+/// The arena's range or a stitched range.
+#[derive(Debug)]
+struct View<B: Backend> {
+    memory: Arc<B::Memory>,
+    is_range: bool,
+    /// The age of a stitched range whose pieces are all present.
+    age: Option<u64>,
+    /// By offset.
+    mappings: Vec<Mapping>,
+}
+
+/// A piece in a view.
+#[derive(Debug)]
+struct Mapping {
+    offset: u64,
+    extent: Extent,
+    state: MapState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MapState {
+    Out,
+    Mapped,
+    Accessible,
+}
+
+impl Mapping {
+    fn is_mapped(&self) -> bool {
+        self.state != MapState::Out
+    }
+}
+
+impl<B: Backend> View<B> {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.extent.bytes).sum()
+    }
+
+    /// Whether it is the range, or a buffer has it.
+    fn is_used(&self) -> bool {
+        self.is_range || Arc::strong_count(&self.memory) > 1
+    }
+
+    /// Returns runs of adjacent mappings for which `is_such` holds: start, bytes, and indices.
+    fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, Range<usize>)> {
+        let mut runs: Vec<(u64, u64, Range<usize>)> = Vec::new();
+        for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| is_such(mapping)) {
+            match runs.last_mut() {
+                Some((start, bytes, of)) if *start + *bytes == mapping.offset && of.end == index => {
+                    *bytes += mapping.extent.bytes;
+                    of.end += 1;
+                }
+                _ => runs.push((mapping.offset, mapping.extent.bytes, index..index + 1)),
+            }
         }
+        runs
     }
 }

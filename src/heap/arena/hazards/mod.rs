@@ -7,7 +7,7 @@
 //!   `clear`: memory for a request that must not wait for some streams.
 
 pub(in crate::heap::arena) mod clear;
-pub(in crate::heap::arena) mod host_waits;
+mod host_waits;
 mod placement;
-pub(in crate::heap::arena) mod progress;
+mod progress;
 pub(in crate::heap::arena) mod ranges;

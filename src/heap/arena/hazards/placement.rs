@@ -7,8 +7,7 @@
 //! would have to wait for it later.
 
 use super::ranges::Part;
-use crate::heap::arena::request::ArenaRequest;
-use crate::heap::arena::state::State;
+use crate::heap::arena::{ArenaRequest, State};
 use crate::heap::space::{ArenaError, BlockId, FreeBlock, Zone};
 use crate::streams::happens_before::StreamOrder;
 use smallvec::SmallVec;

@@ -1,9 +1,7 @@
 //! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait.
 
 use crate::heap::BackendState;
-use crate::heap::arena::DeviceArena;
-use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::state_lock::StateGuard;
+use crate::heap::arena::{ArenaCore, DeviceArena, StateGuard};
 use crate::streams::markers::Markers;
 use crate::streams::order::Order;
 use crate::streams::ticks::Ticks;

@@ -2,14 +2,11 @@
 //! mapping is refused, it makes room for mappings and tries again.
 
 use super::grow::plan_growth;
-use super::make::{Lack, MakeFailure};
-use super::pages::{Budget, Growth, Weight};
+use super::pages::Budget;
 use crate::error::Error;
-use crate::heap::arena::ArenaBuffer;
-use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::find::Waits;
-use crate::heap::arena::request::ArenaRequest;
-use crate::heap::arena::state_lock::StateGuard;
+use crate::heap::arena::mapping::{Growth, Lack, MakeFailure, Weight};
+use crate::heap::arena::{ArenaBuffer, ArenaCore, ArenaRequest, StateGuard};
 use crate::heap::space::Zone;
 use parking_lot::MutexGuard as LongMutexGuard;
 use std::sync::Arc;

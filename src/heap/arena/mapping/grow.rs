@@ -1,13 +1,10 @@
 //! Adds memory to a growing arena. The way of a request to new memory is in `attempt`.
 
-use super::make::{Made, MakeFailure};
-use super::pages::{Backing, Budget, Extent, Growth, runs};
+use super::pages::{Budget, Extent, runs};
 use crate::error::Error;
-use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::hazards::ranges::UseMap;
-use crate::heap::arena::request::ArenaRequest;
-use crate::heap::arena::state::{State, TakenBlock};
-use crate::heap::arena::state_lock::StateGuard;
+use crate::heap::arena::mapping::{Growth, Made, MakeFailure};
+use crate::heap::arena::{ArenaCore, ArenaRequest, Backing, State, StateGuard, TakenBlock};
 use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
 use std::mem;
 use std::sync::Arc;

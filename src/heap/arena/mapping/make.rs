@@ -1,14 +1,14 @@
 //! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
-use super::pages::{Extent, Growth, runs};
-use crate::heap::arena::core::ArenaCore;
+use super::pages::{Extent, runs};
+use crate::heap::arena::ArenaCore;
+use crate::heap::arena::mapping::{Growth, Lack, Made, MakeFailure};
 use crate::heap::arena::panics::{Caught, caught};
 use crate::sync::Instant;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vrampool_backend::AllocationRequest;
-use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
+use vrampool_backend::{AllocationRequest, Backend, BackendError, Physical, VirtualMemory};
 
 thread_local! {
     /// Mapping calls by this thread, for any arena.
@@ -18,32 +18,6 @@ thread_local! {
 /// Mapping calls by this thread, for any arena. A difference shows whether a request called the driver.
 pub(crate) fn calls_of_this_thread() -> u64 {
     CALLS.get()
-}
-
-/// New memory for a request, not yet part of the arena.
-pub(crate) struct Made<B: Backend> {
-    pub(crate) new: Vec<Physical>,
-    pub(crate) stitched: Option<Arc<B::Memory>>,
-}
-
-/// A failure to make memory.
-pub(crate) struct MakeFailure {
-    error: BackendError,
-    /// The scarce resource, if out of memory.
-    pub(crate) lacks: Lack,
-    /// The first pieces of the growth, which remain mapped because they could not be unmapped.
-    pub(crate) unreleased: Vec<Physical>,
-    /// The device's panic, to be resumed once the accounts are consistent.
-    panic: Caught,
-}
-
-/// The resource that an out-of-memory device lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// Physical memory.
-    Memory,
-    /// Addresses, or room in its table of mappings.
-    Mappings,
 }
 
 impl MakeFailure {

@@ -1,11 +1,10 @@
 //! Releases memory of a growing arena to the device.
 
-use super::pages::{Backing, Extent, Holes, Stitched, StitchedPart, runs};
+use super::pages::{Extent, Holes, runs};
 use crate::error::Error;
-use crate::heap::arena::DeviceArena;
-use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::mapping::{Stitched, StitchedPart};
 use crate::heap::arena::panics::caught;
-use crate::heap::arena::state::State;
+use crate::heap::arena::{ArenaCore, Backing, DeviceArena, State};
 use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
 use crate::streams::uses::{Streams, add};
 use std::sync::Arc;

@@ -5,10 +5,10 @@
 //! may be some, ranges wait for a release that waits for it. They still count, so the bounds hold; a quarter
 //! of the bounds is left for them. Only a retry after a refusal waits, without a lock.
 
-use super::pages::{Backing, Extent, Retiring, Stitched, Weight, runs};
+use super::pages::{Extent, runs};
 use super::release::Waited;
-use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::state::State;
+use crate::heap::arena::mapping::{Retiring, Stitched, Weight};
+use crate::heap::arena::{ArenaCore, Backing, State};
 use crate::heap::space::Zone;
 use crate::streams::order::Order;
 use crate::streams::uses::Streams;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::environment::UNLIMITED;
-use crate::heap::ledger::tree::{Bounds, Waiting};
+use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
 
 fn accounts(limit: u64, soft: u64) -> Accounts {
     let caps = Caps {

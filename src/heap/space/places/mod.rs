@@ -5,12 +5,10 @@ mod tests;
 
 use super::block::BlockId;
 use super::error::ArenaError;
-use super::free::FreeBlocks;
 use super::operations::Arena;
-use super::record::{BlockState, NONE};
 use super::table::end_of;
 use super::zone::Zone;
-use super::zone_state::{ZoneState, choose};
+use crate::heap::space::{BlockState, FreeBlocks, NONE, ZoneState, choose};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreeBlock {

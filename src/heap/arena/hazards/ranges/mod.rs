@@ -6,9 +6,9 @@ mod tests;
 
 use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::{AwaitedUsers, Streams, Uses, add, await_also};
-pub(crate) use parts::Part;
-use parts::Parts;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+use std::cell::Cell;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
@@ -24,6 +24,61 @@ const WHOLE: u64 = 16;
 
 /// As [`WHOLE`], for a part whose user is complete: the rest of it would need no wait.
 const WHOLE_DONE: u64 = 2;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The users, the last writer first.
+    users: SmallVec<[StreamId; 2]>,
+    /// The tick of the free.
+    tick: u64,
+}
+
+impl Part {
+    /// Whether the stream is the only user.
+    #[inline]
+    fn is_of(&self, stream: StreamId) -> bool {
+        self.users[..] == [stream]
+    }
+
+    /// The stream for which the bytes of a free with a marker are counted: a reader, or else the writer.
+    fn counted_user(&self) -> StreamId {
+        *self.users.get(1).unwrap_or(&self.users[0])
+    }
+
+    /// Whether `is_such` holds for one of the streams, with the tick.
+    #[inline]
+    pub(crate) fn has(&self, mut is_such: impl FnMut(StreamId, u64) -> bool) -> bool {
+        self.users.iter().any(|&user| is_such(user, self.tick))
+    }
+
+    /// Whether another stream than `stream` wrote it last, or one that is not `done` uses it.
+    #[inline]
+    fn is_anothers(&self, stream: StreamId, done: impl Fn(StreamId) -> bool) -> bool {
+        self.users[0] != stream || self.has(|user, _| user != stream && !done(user))
+    }
+
+    /// Whether both have the same users and tick.
+    fn is_alike(&self, other: &Self) -> bool {
+        self.tick == other.tick && self.users == other.users
+    }
+
+    /// Removes everything from `offset` on, which is in the part, and returns it.
+    fn split_off(&mut self, offset: u64) -> Self {
+        let back = Self { start: offset, ..self.clone() };
+        self.end = offset;
+        back
+    }
+}
+
+#[derive(Debug)]
+struct Parts {
+    /// None is empty.
+    chunks: Vec<Vec<Part>>,
+    /// The [place](Self::place) that was found last: a request, and a free, look for one several times.
+    last: Cell<(usize, usize)>,
+}
 
 /// Disjoint parts of a range with the streams that used them last.
 ///

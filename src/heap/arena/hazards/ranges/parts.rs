@@ -3,68 +3,12 @@
 //! They are a sorted list in chunks. Mostly there is one chunk, which is searched and changed faster than a
 //! tree. With many parts, a change moves only those of one chunk.
 
-use smallvec::SmallVec;
+use crate::heap::arena::hazards::ranges::{Part, Parts};
 use std::cell::Cell;
 use std::ops::Range;
-use vrampool_backend::StreamId;
 
 /// Most parts of a chunk.
 const CHUNK: usize = if cfg!(test) { 4 } else { 64 };
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// The users, the last writer first.
-    pub(super) users: SmallVec<[StreamId; 2]>,
-    /// The tick of the free.
-    pub(super) tick: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Parts {
-    /// None is empty.
-    chunks: Vec<Vec<Part>>,
-    /// The [place](Self::place) that was found last: a request, and a free, look for one several times.
-    last: Cell<(usize, usize)>,
-}
-
-impl Part {
-    /// Whether the stream is the only user.
-    #[inline]
-    pub(super) fn is_of(&self, stream: StreamId) -> bool {
-        self.users[..] == [stream]
-    }
-
-    /// The stream for which the bytes of a free with a marker are counted: a reader, or else the writer.
-    pub(super) fn counted_user(&self) -> StreamId {
-        *self.users.get(1).unwrap_or(&self.users[0])
-    }
-
-    /// Whether `is_such` holds for one of the streams, with the tick.
-    #[inline]
-    pub(crate) fn has(&self, mut is_such: impl FnMut(StreamId, u64) -> bool) -> bool {
-        self.users.iter().any(|&user| is_such(user, self.tick))
-    }
-
-    /// Whether another stream than `stream` wrote it last, or one that is not `done` uses it.
-    #[inline]
-    pub(super) fn is_anothers(&self, stream: StreamId, done: impl Fn(StreamId) -> bool) -> bool {
-        self.users[0] != stream || self.has(|user, _| user != stream && !done(user))
-    }
-
-    /// Whether both have the same users and tick.
-    pub(super) fn is_alike(&self, other: &Self) -> bool {
-        self.tick == other.tick && self.users == other.users
-    }
-
-    /// Removes everything from `offset` on, which is in the part, and returns it.
-    fn split_off(&mut self, offset: u64) -> Self {
-        let back = Self { start: offset, ..self.clone() };
-        self.end = offset;
-        back
-    }
-}
 
 impl Parts {
     pub(super) fn new() -> Self {

@@ -1,12 +1,12 @@
 //! The record of a growing arena's physical memory.
 
 use super::cover::{Extent, Holes};
-use super::stitched_range::{Retiring, Stitched, StitchedPart, Weight};
-use crate::heap::space::{BlockId, Zone};
+use crate::heap::arena::Backing;
+use crate::heap::arena::mapping::Weight;
+use crate::heap::space::Zone;
 use crate::streams::policy::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use vrampool_backend::spi::Ledger;
 use vrampool_backend::{Amount, Backend, Physical};
 
 /// Requests up to a granule divided by this are served in the front part: those that pools keep idle. Of larger ones so
@@ -15,57 +15,6 @@ const SMALL: u64 = 4;
 
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
 pub(crate) const MOST_ADDRESSES: u64 = 4 << 40;
-
-/// The physical memory of a growing arena's range.
-#[derive(Debug)]
-pub(crate) struct Backing<B: Backend> {
-    pub(crate) granularity: u64,
-    /// The physical memory limit, bytes.
-    pub(crate) limit: u64,
-    /// The device's memory, bytes.
-    pub(super) total: u64,
-    /// The ledger shared with other arenas, if any. It limits resources, too.
-    pub(crate) ledger: Option<Ledger>,
-    /// The bound on memory that spares waits.
-    pub(crate) overlap: Overlap,
-    /// Largest piece, bytes.
-    pub(super) piece_bytes: u64,
-    /// The start of the range's second part, and the largest possible end.
-    pub(crate) front: u64,
-    pub(crate) addresses: u64,
-    /// Pieces of physical memory by their offset in the range, and their handles.
-    pub(crate) extents: Vec<Extent>,
-    pub(crate) physical: Vec<Physical>,
-    /// The stitched ranges that contain each piece, oldest first, with the piece's index in each.
-    pub(super) parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
-    /// Unmapped parts of the range, held.
-    pub(crate) gaps: Vec<BlockId>,
-    /// Pieces that could be neither made accessible nor unmapped, held.
-    pub(crate) unreleased: Vec<(Extent, BlockId)>,
-    /// Bytes of all pieces.
-    pub(crate) mapped: u64,
-    /// The peak of `mapped` under a pool, since it was restarted.
-    pub(crate) mapped_peak: u64,
-    /// Ends of the range in ascending order, each with the time at which it was reached.
-    pub(super) ends: Vec<(u64, u64)>,
-    /// By age.
-    pub(crate) stitched: Vec<Stitched<B>>,
-    /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
-    pub(crate) partly_unmapped: Vec<(Stitched<B>, Vec<StitchedPart>)>,
-    /// Weight of the whole stitched ranges.
-    pub(super) in_ranges: Weight,
-    /// Retiring ranges, oldest batch first, and their weight.
-    pub(crate) retiring: VecDeque<Retiring<B>>,
-    pub(crate) retiring_weight: Weight,
-    /// Number of ends and stitched ranges so far.
-    ages: u64,
-    /// The list of a search, for its memory.
-    pub(super) holes: Holes,
-    /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
-    pub(crate) decays: bool,
-    /// Whether graphs may use the free memory at its addresses: all pieces stay mapped there, and none is stitched.
-    pub(crate) is_private: bool,
-}
 
 impl<B: Backend> Backing<B> {
     /// Creates an empty backing. The first part has `front` of the `addresses`; the device has `total` bytes.

@@ -1,6 +1,8 @@
 //! Detaches the whole backing, and restores stitched ranges.
 
-use super::{Backing, Extent, Stitched, StitchedPart, Weight};
+use super::Extent;
+use crate::heap::arena::Backing;
+use crate::heap::arena::mapping::{Stitched, StitchedPart, Weight};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;

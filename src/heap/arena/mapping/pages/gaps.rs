@@ -1,6 +1,7 @@
 //! Unmapped gaps in a growing arena's range, and pieces that could not be unmapped.
 
-use super::{Backing, Extent};
+use super::Extent;
+use crate::heap::arena::Backing;
 use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
 

@@ -5,7 +5,7 @@
 //! * `backing`: the record of it all; `cover`: extents of the range, and their free parts;
 //! * `gaps`: unmapped parts of the range;
 //! * `plan`: the memory to make for a request;
-//! * `stitched_range`: a stitched range; `stitched_ranges`: all of them, and the bounds on them;
+//! * `stitched_ranges`: all stitched ranges, and the bounds on them;
 //! * `search`: existing memory for a request that no hole holds;
 //! * `stitch`: selects the pieces of a stitched range;
 //! * `detach`: detaches and restores all of it.
@@ -39,11 +39,20 @@ mod gaps;
 mod plan;
 mod search;
 mod stitch;
-mod stitched_range;
 mod stitched_ranges;
 
-pub(crate) use backing::{Backing, MOST_ADDRESSES};
+pub(crate) use backing::MOST_ADDRESSES;
 pub(crate) use cover::{Extent, Holes, take_extents};
-pub(crate) use plan::{Budget, Growth, runs};
+pub(crate) use plan::{Budget, runs};
 pub(crate) use search::Way;
-pub(crate) use stitched_range::{Retiring, Stitched, StitchedPart, Weight};
+pub(crate) use stitch::Fit;
+
+/// Pieces of a range in which some number of bytes is free in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Plan {
+    /// In order.
+    front: Vec<Extent>,
+    /// Missing bytes between front and back, to be made.
+    missing: u64,
+    back: Option<Extent>,
+}

@@ -1,9 +1,9 @@
 //! Plans new memory for a request that no mapped memory serves.
 
-use super::stitch;
-use super::stitch::{Fit, Plan};
-use super::{Backing, Extent, Holes};
-use crate::heap::space::{Arena, BlockId, Zone};
+use super::{Extent, Holes, Plan, stitch};
+use crate::heap::arena::Backing;
+use crate::heap::arena::mapping::Growth;
+use crate::heap::space::{Arena, Zone};
 use vrampool_backend::Backend;
 
 /// Smaller requests are stitched only at the limit, granules: each piece of a range costs driver calls.
@@ -46,19 +46,6 @@ impl Budget {
     pub(crate) fn refused(self) -> Self {
         if self == Self::Free { Self::Frugal } else { Self::Exhausted }
     }
-}
-
-/// The memory to make for a request.
-#[derive(Debug)]
-pub(crate) struct Growth {
-    /// New physical memory, mapped in the range: consecutive at the end of a part, or in gaps.
-    pub(crate) new: Vec<Extent>,
-    /// Whether the new memory is at the end of a part.
-    pub(crate) is_at_end: bool,
-    /// The pieces of a new stitched range, if any, and the part of it that the request gets.
-    pub(crate) stitched: Option<(Vec<Extent>, Fit)>,
-    /// For each extent of that part, the block that holds it until the new memory is made; `None` for new memory.
-    pub(crate) held: Vec<Option<BlockId>>,
 }
 
 impl Growth {

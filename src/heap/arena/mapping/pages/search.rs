@@ -1,10 +1,10 @@
 //! Searches the free end and the stitched ranges when no hole fits.
 
-use super::Backing;
 use super::cover::{Holes, take_extents};
 use super::stitch;
 use super::stitch::Fit;
-use super::stitched_range::Reach;
+use crate::heap::arena::Backing;
+use crate::heap::arena::mapping::Reach;
 use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
 use std::mem;
 use std::sync::Arc;

@@ -11,6 +11,7 @@
 //! ```
 
 use super::cover::{Extent, Holes};
+use crate::heap::arena::mapping::pages::Plan;
 use smallvec::SmallVec;
 
 /// The part of a stitched range that a request gets.
@@ -125,16 +126,6 @@ pub(super) fn goes_on_from(
         }
     }
     if row >= bytes { count } else { 0 }
-}
-
-/// Pieces of a range in which some number of bytes is free in a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
-    /// In order.
-    pub(crate) front: Vec<Extent>,
-    /// Missing bytes between front and back, to be made.
-    pub(crate) missing: u64,
-    pub(crate) back: Option<Extent>,
 }
 
 /// Selects pieces with `bytes` free in a row, from pieces that are sorted by offset and do not overlap. Takes

@@ -15,9 +15,10 @@
 //! have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity.
 //! Together with that ninth, one more range always fits.
 
-use super::backing::{Backing, MOST_ADDRESSES};
+use super::backing::MOST_ADDRESSES;
 use super::cover::Extent;
-use super::stitched_range::{Reach, Stitched, StitchedPart, Weight};
+use crate::heap::arena::Backing;
+use crate::heap::arena::mapping::{Reach, Stitched, StitchedPart, Weight};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
