@@ -1,7 +1,7 @@
 //! `vrampool solve`: what it prints and draws, on every device that is there, and how it fails.
 
 use serde_json::Value;
-use vrampool::any;
+use vrampool::{Pool, any};
 use vrampool_broker::Broker;
 use vrampool_test_support::{command, outcome};
 
@@ -25,7 +25,8 @@ fn a_sweep_larger_than_its_share_is_right_on_every_device() {
     for device in any::devices().there {
         eprintln!("on {}", device.name);
         let opened = any::open(&device.name).expect("it is there");
-        let granularity = Broker::builder(&opened).build().expect("a broker").granularity();
+        let granularity =
+            Broker::builder(&Pool::new(&opened).expect("a pool")).build().expect("a broker").granularity();
         for streams in [1, 3] {
             // Where a device allocates in large pieces: one for each of both arrays on each stream, and eight
             // times as many runs as the states of go into one.

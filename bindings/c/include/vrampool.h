@@ -830,12 +830,12 @@ enum vrampool_array_role {
 };
 
 /**
- * Creates a broker on the device of a pool. The broker allocates memory from a separate pool. Destroy it before the pool, which
- * resolves the handles of its streams. `options` is null or text, as of vrampool_create():
+ * Creates a broker on a pool. Its memory is a child of the pool: within the pool's limit, and in its statistics and metrics. Destroy
+ * it before the pool, which resolves the handles of its streams. `options` is null or text, as of vrampool_create():
  *
- *     name             the broker's name in metrics
+ *     name             the broker's name in metrics, and that of the child
  *     reserve          bytes of the device that are left to other processes; default: 0
- *     budget           cap on bytes of all clients together; default, and at most: the limit of the pool
+ *     budget           cap on bytes of all clients together: the child's limit; default: the limit of the pool
  *     staging_block    bytes of one pinned block for copies, and
  *     staging          of all of them; set both or none
  *     pinned_max       cap on pinned bytes; default: as many as the device has; at most 0.8 of the host's memory
@@ -852,6 +852,14 @@ vrampool_status vrampool_broker_create(vrampool_pool pool, const char *options, 
  * Thread-safe: of several calls with one broker, one ends it.
  */
 vrampool_status vrampool_broker_destroy(vrampool_broker broker);
+
+/**
+ * Returns a broker's statistics as JSON for vrampool_string_free(): its figures, those of each client in `by_client`, and those of its
+ * memory in `pool`. A cap that is not set is UINT64_MAX.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_broker_get_stats_json(vrampool_broker broker, char **json);
 
 /**
  * Registers a client. A null `group` is the default group. `share` is the part of the device that it may hold: `auto` (also null),

@@ -1,22 +1,24 @@
 //! Brokers, their clients and their arrays, by number.
 
-use crate::boundary::{Bytes, BytesOut, Numbers, Out, Text, exports, versioned};
+use crate::boundary::{self, Bytes, BytesOut, Numbers, Out, Text, exports, versioned};
 use crate::failure::{Failure, Status};
+use crate::figures::named;
 use crate::metrics;
 use crate::numbered::Numbered;
-use crate::options::{UNLIMITED, size, values};
+use crate::options::{size, values};
 use crate::streams::{self, Home};
 use crate::{fork, registry};
 use parking_lot::Mutex;
+use serde_json::Value;
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use vrampool::Stream;
 use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::backend::StreamId;
 use vrampool_broker::{
-    ArrayId, ArrayRequest, Broker, Client, ClientHandle, DEFAULT_GROUP, HostArray, HostBacking, Plan, Role,
-    Share,
+    ArrayId, ArrayRequest, Broker, Client, ClientHandle, DEFAULT_GROUP, HostArray, HostBacking, Plan,
+    RegisteredClient, Role, Share,
 };
 
 /// All options of a broker, as errors list them.
@@ -155,6 +157,10 @@ exports! {
         })
     }
 
+    fn vrampool_broker_get_stats_json(broker: u64, json: Out<'_, *mut c_char>) {
+        json.answer("json", || Ok(boundary::give_text(stats(&BROKERS.get(broker)?.broker).to_string())))
+    }
+
     fn vrampool_array_data(array: u64, address: Out<'_, *mut c_void>, bytes: Out<'_, u64>) {
         address.check("address")?;
         let (start, length) = ARRAYS.get(array)?.with_host(data)?;
@@ -180,10 +186,9 @@ exports! {
 
 fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     let pool = registry::get(pool)?;
-    let home = Arc::clone(&pool.home);
     let values = values(options, &KEYS)?;
     let bytes = |key| values.get(key).map(|value| size(key, value)).transpose();
-    let mut builder = Broker::builder(&home.device);
+    let mut builder = Broker::builder(&pool.main.pool).budget(bytes("budget")?);
     for (&key, &value) in &values {
         builder = match key {
             "name" => builder.name(value),
@@ -194,7 +199,6 @@ fn create(pool: u64, options: &str) -> Result<u64, Failure> {
             _ => builder,
         };
     }
-    builder = builder.budget(bytes("budget")?.unwrap_or(UNLIMITED).min(pool.limit()));
     match (bytes("staging_block")?, bytes("staging")?) {
         (None, None) => {}
         (Some(block), Some(all)) => builder = builder.staging(block, all),
@@ -203,8 +207,20 @@ fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     }
     let broker = builder.build()?;
     metrics::add(&broker);
-    metrics::add(&broker.pool());
-    Ok(BROKERS.add(Arc::new(CBroker { broker, _home: home, streams: Mutex::default() })))
+    Ok(BROKERS.add(Arc::new(CBroker { broker, _home: Arc::clone(&pool.home), streams: Mutex::default() })))
+}
+
+/// The figures of a broker, with those of its clients and of its pool.
+fn stats(broker: &Broker<AnyDevice>) -> Value {
+    let client = |client: RegisteredClient| {
+        let mut of = named(&client.stats);
+        (of["name"], of["group"]) = (client.name.into(), client.group.into());
+        of
+    };
+    let mut all = named(&broker.stats());
+    all["by_client"] = broker.clients().into_iter().map(client).collect();
+    all["pool"] = named(&broker.pool().stats());
+    all
 }
 
 /// All brokers.

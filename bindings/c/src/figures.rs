@@ -78,12 +78,17 @@ pub fn of_sleep() -> Vec<(&'static str, String)> {
 }
 
 /// The figures of statistics that are numbers.
-fn numbers(stats: &PoolStats) -> impl Iterator<Item = (&'static Figure, u64)> + use<> {
+fn numbers<G: Group>(stats: &G) -> impl Iterator<Item = (&'static Figure, u64)> + use<G> {
     stats.figures().into_iter().filter_map(|(figure, value)| match value {
         FigureValue::Number(number) => Some((figure, number)),
         FigureValue::Cap(cap) => Some((figure, cap.unwrap_or(UNLIMITED))),
         _ => None,
     })
+}
+
+/// The same by name.
+pub(crate) fn named(stats: &impl Group) -> Value {
+    numbers(stats).map(|(figure, number)| (figure.name.to_owned(), Value::from(number))).collect()
 }
 
 impl Stats {

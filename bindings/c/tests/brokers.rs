@@ -4,7 +4,7 @@ mod calls;
 
 use calls::{ok, pool};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -374,9 +374,51 @@ fn wrong_calls_are_answered() {
     fails(vrampool_broker_commit(small, group, 0, 0, Out::from(&mut plan)), S::OUT_OF_MEMORY, "unchunkable");
     ok(vrampool_broker_destroy(small));
     ok(vrampool_destroy(limited));
+    fails(vrampool_broker_get_stats_json(0, Out::from(&mut null.cast())), S::INVALID_HANDLE, "no broker 0");
+    fails(vrampool_broker_get_stats_json(broker, Out::null()), S::INVALID_ARGUMENT, "json");
 }
 
-/// Made before or after the endpoint is started, a broker is served, and so is its pool.
+fn json(ask: impl FnOnce(Out<'_, *mut c_char>) -> Status) -> serde_json::Value {
+    let mut text = ptr::null_mut();
+    ok(ask(Out::from(&mut text)));
+    // SAFETY: the call returned a text.
+    let json = unsafe { CStr::from_ptr(text) }.to_str().expect("UTF-8").parse().expect("JSON");
+    ok(vrampool_string_free(text));
+    json
+}
+
+#[test]
+fn a_broker_is_in_the_statistics_of_its_pool_and_within_its_limit() {
+    let of_pool = |pool| json(|text| vrampool_get_stats_json(pool, text));
+    for source in ["direct", "virtual"] {
+        let options =
+            format!("device=host; host_capacity=16MiB; limit=4MiB; size_classes=exact; source={source}");
+        let options = std::ffi::CString::new(options).expect("no NUL");
+        let (pool, mut broker, mut client, mut block) = (pool(&options), 0, 0, ptr::null_mut());
+        ok(vrampool_allocate(pool, 2 << 20, ptr::null_mut(), Out::from(&mut block)));
+        ok(vrampool_broker_create(pool, c"name=mine".into(), Out::from(&mut broker)));
+        let none = Text::null();
+        ok(vrampool_broker_register(broker, c"one".into(), none, none, Out::from(&mut client)));
+        queue(client, SCRATCH, c"x", &[4 << 20], 0);
+        let mut plan = BrokerPlan { struct_size: size_of::<BrokerPlan>(), ..BrokerPlan::default() };
+        ok(vrampool_broker_commit(broker, none, 0, 0, Out::from(&mut plan)));
+        let stats = json(|text| vrampool_broker_get_stats_json(broker, text));
+        assert_eq!(
+            (&stats["broker_held_bytes"], &stats["broker_clients"]),
+            (&(2 << 20).into(), &1.into()),
+            "{stats}"
+        );
+        assert_eq!(stats["by_client"][0]["name"], "one", "{stats}");
+        assert_eq!(stats["by_client"][0]["broker_client_held_bytes"], stats["pool"]["live_bytes"], "{stats}");
+        assert_eq!(of_pool(pool)["live_bytes"], 4 << 20, "{source}");
+        ok(vrampool_broker_destroy(broker));
+        assert_eq!(of_pool(pool)["live_bytes"], 2 << 20, "{source}");
+        ok(vrampool_free(pool, block, ptr::null_mut()));
+        ok(vrampool_destroy(pool));
+    }
+}
+
+/// Made before or after the endpoint is started, a broker is served, and its memory as a child of its pool.
 #[test]
 #[cfg(feature = "prometheus")]
 fn brokers_are_in_the_metrics() {
@@ -394,7 +436,9 @@ fn brokers_are_in_the_metrics() {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("a response");
     for name in ["early", "second"] {
-        assert!(text.contains(&format!("broker=\"{name}\"")), "{name} is missing: {text}");
+        for label in ["broker", "child"] {
+            assert!(text.contains(&format!("{label}=\"{name}\"")), "{name} is missing: {text}");
+        }
     }
     ok(vrampool_stop_metrics());
     [before, after].into_iter().for_each(Batch::end);

@@ -118,6 +118,23 @@ def test_results_are_one_memory_and_outlive_all_else(host: Pool) -> None:
         assert result.base is not None and result[30] == 31**2 and host.stats().live_bytes == before
 
 
+def test_a_broker_is_in_the_statistics_of_its_pool_and_within_its_limit() -> None:
+    with Pool("host", host_capacity=16 * MIB, limit=4 * MIB, size_classes="exact") as pool, Broker(pool) as broker:
+        block = pool.allocate(2 * MIB)
+        client = broker.client("one")
+        client.scratch("x", (4 * MIB,), "u1")
+        assert broker.commit().chunks == 2
+        stats = broker.stats()
+        held = stats["broker_held_bytes"], stats["by_client"][0]["broker_client_held_bytes"], stats["pool"]["live_bytes"]
+        assert held == (2 * MIB, 2 * MIB, 2 * MIB)
+        assert pool.stats().live_bytes == 4 * MIB
+        broker.close()
+        assert pool.stats().live_bytes == 2 * MIB
+        block.free()
+    with pytest.raises(vrampool.ClosedError):
+        broker.stats()
+
+
 def test_arrays_are_not_used_during_a_run(host: Pool) -> None:
     with Broker(host) as broker:
         client = broker.client("one")

@@ -3,6 +3,7 @@
 use crate::stage::{MIB, Scene, Stage};
 use std::thread;
 use std::time::Duration;
+use vrampool::Pool;
 use vrampool::host::HostDevice;
 use vrampool_broker::{ArrayRequest, Broker, Client, ClientHandle, Share};
 
@@ -14,7 +15,7 @@ pub(crate) const SCENES: &[Scene] = &[
 
 fn broker(stage: &Stage) -> Broker<HostDevice> {
     let device = HostDevice::builder().memory_limit(64 * MIB).build();
-    Broker::builder(&device).name(stage.name).build().expect("a broker")
+    Broker::builder(&Pool::new(&device).expect("a pool")).name(stage.name).build().expect("a broker")
 }
 
 fn client(broker: &Broker<HostDevice>, name: &str, share: f64) -> ClientHandle<HostDevice> {

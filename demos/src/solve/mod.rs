@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use sweep::Sweep;
 use vrampool::any::Name;
-use vrampool::{Backend, BackendError};
+use vrampool::{Backend, BackendError, Pool};
 use vrampool_broker::{
     ArrayId, ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, HostBacking, RunReport,
     Share,
@@ -111,7 +111,7 @@ fn solve<B: Backend>(
         Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
     let (parameter_bytes, state_bytes) =
         sweep.bytes().ok_or("no memory has as many bytes: solve fewer runs")?;
-    let broker = Broker::builder(device).build()?;
+    let broker = Broker::builder(&Pool::new(device)?).build()?;
     let client = register(&broker, arguments, parameter_bytes + state_bytes)?;
     if let Some(runs) = arguments.chunk {
         broker.set_chunk_runs(GROUP, runs)?;

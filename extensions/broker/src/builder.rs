@@ -1,20 +1,20 @@
 //! The builder of a broker.
 
-use crate::allocator::Allocator;
 use crate::error::{BrokerError, BrokerWarning};
-use crate::handle::{Broker, new_pool};
+use crate::handle::Broker;
 use crate::share::{LimitMode, Shares};
 use crate::spill_directory;
 use crate::staging::{BlockBounds, Staging, pinned_bytes_from_environment};
 use crate::state::{BrokerCore, Settings, State};
 use crate::stats::BrokerCounts;
 use crate::warnings::{WarningHook, Warnings};
-use parking_lot::{Mutex, ReentrantMutex, RwLock};
+use parking_lot::{Mutex, ReentrantMutex};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use vrampool::{Pool, SizeClasses, Source};
 use vrampool_backend::spi::Ledger;
 use vrampool_backend::spi::host_memory;
 use vrampool_backend::{Backend, DeviceKind};
@@ -29,10 +29,10 @@ const SMALLEST_BLOCK: u64 = 64 << 10;
 /// Builder of a [`Broker`].
 ///
 /// ```
-/// # use vrampool_broker::{Allocator, Broker};
-/// # use vrampool::host::HostDevice;
-/// let broker = Broker::builder(&HostDevice::new())
-///     .allocator(Allocator::Default)
+/// # use vrampool::{Pool, host::HostDevice};
+/// # use vrampool_broker::Broker;
+/// let pool = Pool::builder(&HostDevice::new()).limit(1 << 30).build()?;
+/// let broker = Broker::builder(&pool)
 ///     .reserve(64 << 20)
 ///     .on_warning(|warning| eprintln!("{warning}"))
 ///     .build()?;
@@ -40,12 +40,11 @@ const SMALLEST_BLOCK: u64 = 64 << 10;
 /// ```
 #[must_use]
 pub struct BrokerBuilder<B: Backend> {
-    device: B,
+    pool: Pool<B>,
     name: String,
-    allocator: Allocator,
     mode: LimitMode,
     reserve: u64,
-    budget: u64,
+    budget: Option<u64>,
     granularity: Option<u64>,
     staging_block: u64,
     staging_bytes: Option<u64>,
@@ -57,15 +56,18 @@ pub struct BrokerBuilder<B: Backend> {
 }
 
 impl<B: Backend> Broker<B> {
-    /// Returns a builder for a broker on `device`.
-    pub fn builder(device: &B) -> BrokerBuilder<B> {
+    /// Returns a builder for a broker whose memory is a [child](Pool::child) of `pool`.
+    ///
+    /// The pool's limit bounds it, beside the pool's other live memory, and idle memory of either serves both. The
+    /// child has the pool's source, hooks and kind of memory. Over [`Source::Virtual`] it takes memory from the device
+    /// directly, because chunks are sized to the byte, and pages are not. Closing the pool closes it.
+    pub fn builder(pool: &Pool<B>) -> BrokerBuilder<B> {
         BrokerBuilder {
-            device: device.clone(),
+            pool: pool.clone(),
             name: "broker".into(),
-            allocator: Allocator::default(),
             mode: LimitMode::default(),
             reserve: 0,
-            budget: u64::MAX,
+            budget: None,
             granularity: None,
             staging_block: STAGING_BLOCK,
             staging_bytes: None,
@@ -79,15 +81,9 @@ impl<B: Backend> Broker<B> {
 }
 
 impl<B: Backend> BrokerBuilder<B> {
-    /// Sets its name in metrics. Default: `broker`.
+    /// Sets its name in metrics, which is also that of the child. Default: `broker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
-        self
-    }
-
-    /// Sets the allocator. Default: [`Allocator::Pool`]. [`Broker::set_allocator`] changes it later.
-    pub fn allocator(mut self, allocator: Allocator) -> Self {
-        self.allocator = allocator;
         self
     }
 
@@ -104,10 +100,9 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets the limit on bytes of all clients together, regardless of free memory. Default: `None`, no
-    /// limit.
+    /// Sets the limit on bytes of all clients together, the child's. Default: `None`, the limit of the pool.
     pub fn budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.budget = bytes.into().unwrap_or(u64::MAX);
+        self.budget = bytes.into();
         self
     }
 
@@ -171,7 +166,8 @@ impl<B: Backend> BrokerBuilder<B> {
     /// [`BrokerError::Setting`] for invalid settings; errors of [`PoolBuilder::build`](vrampool::PoolBuilder::build).
     pub fn build(self) -> Result<Broker<B>, BrokerError> {
         self.check()?;
-        let total = total_bytes(&self.device)?;
+        let device = self.pool.device().clone();
+        let total = total_bytes(&device)?;
         let host = self.host_memory.or_else(host_memory);
         let pinned = Ledger::new(budget(self.pinned_max.unwrap_or(total), host));
         let spill_threshold = self.spill_threshold.unwrap_or_else(|| budget(u64::MAX, host));
@@ -181,10 +177,16 @@ impl<B: Backend> BrokerBuilder<B> {
         let largest = self.staging_block.max(SMALLEST_BLOCK).checked_next_power_of_two().unwrap_or(1 << 63);
         let bounds =
             BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
-        let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
-        let pool = new_pool(&self.device, self.allocator, self.budget)?;
+        let granularity = self.granularity.unwrap_or_else(|| granularity(&self.pool));
+        let source = match self.pool.source() {
+            Source::Virtual => Source::Direct,
+            source => source,
+        };
+        // Multiples of 512 bytes, because chunks are few and large.
+        let pool = self.pool.child(&*self.name).size_classes(SizeClasses::EXACT).max_buffers_per_bucket(None);
+        let pool = pool.magazine_bytes(0).source(source).limit(self.budget).build()?;
         Ok(Broker::of(BrokerCore {
-            staging: Staging::new(&self.device, pinned.clone(), bounds),
+            staging: Staging::new(&device, pinned.clone(), bounds),
             pinned,
             spilled: Ledger::new(None),
             in_memory: Ledger::new(spill_threshold),
@@ -193,16 +195,15 @@ impl<B: Backend> BrokerBuilder<B> {
                 total,
                 granularity,
                 reserve: self.reserve,
-                budget: self.budget,
                 spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
                 warnings: Warnings::new(self.on_warning),
             },
             turn: ReentrantMutex::new(()),
             turn_waits: AtomicU64::new(0),
-            pool: RwLock::new(pool),
+            pool,
+            parent: self.pool,
             last: Arc::default(),
             state: Mutex::new(State {
-                allocator: self.allocator,
                 mode: self.mode,
                 shares: Shares::new(total),
                 clients: BTreeMap::new(),
@@ -211,7 +212,7 @@ impl<B: Backend> BrokerBuilder<B> {
                 counts: BrokerCounts::default(),
                 ended: BTreeMap::new(),
             }),
-            device: self.device,
+            device,
         }))
     }
 
@@ -245,9 +246,10 @@ fn total_bytes<B: Backend>(device: &B) -> Result<u64, BrokerError> {
     }
 }
 
-/// Returns the allocation granularity of a discrete device, if the device reports it.
-fn granularity<B: Backend>(device: &B) -> u64 {
-    if device.properties().kind != DeviceKind::Discrete {
+/// Returns the allocation granularity of a discrete device, if the device reports it. An arena is one allocation.
+fn granularity<B: Backend>(pool: &Pool<B>) -> u64 {
+    let device = pool.device();
+    if device.properties().kind != DeviceKind::Discrete || pool.source() == Source::Arena {
         return 1;
     }
     let reported = device.virtual_memory().and_then(|memory| memory.granularity(Default::default()).ok());
@@ -257,8 +259,7 @@ fn granularity<B: Backend>(device: &B) -> u64 {
 impl<B: Backend> fmt::Debug for BrokerBuilder<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BrokerBuilder")
-            .field("device", &self.device)
-            .field("allocator", &self.allocator)
+            .field("pool", &self.pool.name())
             .field("mode", &self.mode)
             .field("reserve", &self.reserve)
             .finish_non_exhaustive()

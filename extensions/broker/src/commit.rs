@@ -74,7 +74,7 @@ impl<B: Backend> BrokerCore<B> {
             }
             let (slots, most_runs) =
                 entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
-            (generation_of(&state), state.wanted(group), slots, most_runs, self.pool.read().kind())
+            (generation_of(&state), state.wanted(group), slots, most_runs, self.pool.kind())
         };
         let runs = batch(&wanted);
         let arrays = arrays(&wanted, runs, kind)?;

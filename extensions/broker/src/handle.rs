@@ -1,6 +1,5 @@
 //! The public handle of a broker.
 
-use crate::allocator::Allocator;
 use crate::client::Client;
 use crate::client_handle::ClientHandle;
 use crate::error::BrokerError;
@@ -8,13 +7,10 @@ use crate::host_array::{Bytes, HostArray, HostBacking, zero};
 use crate::plan::Plan;
 use crate::share::LimitMode;
 use crate::spilled::Spilled;
-use crate::state::{BrokerCore, Group, State, idle};
+use crate::state::{BrokerCore, Group, State, idle, trim};
 use crate::stats::{BrokerStats, RegisteredClient, ShareSums};
 use parking_lot::MutexGuard;
-use vrampool::Error;
 use vrampool::Pool;
-use vrampool::SizeClasses;
-use vrampool::Source;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::Grant;
@@ -29,10 +25,10 @@ const MOST_STREAMS: usize = 1024;
 /// returns [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
 ///
 /// ```
+/// use vrampool::{Pool, host::HostDevice};
 /// use vrampool_broker::{Broker, Client, Share};
-/// use vrampool::host::HostDevice;
 /// # fn main() -> Result<(), vrampool_broker::BrokerError> {
-/// let broker = Broker::builder(&HostDevice::new()).build()?;
+/// let broker = Broker::builder(&Pool::new(&HostDevice::new())?).build()?;
 /// let solver = broker.register(Client::new("solver").share(Share::Fixed(0.5)))?;
 /// assert_eq!(broker.clients()[0].name, "solver");
 /// drop(solver); // releases its memory and its share
@@ -163,28 +159,6 @@ impl<B: Backend> Broker<B> {
         self.core.state_of_parent().map(|state| state.mode).unwrap_or_default()
     }
 
-    /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their
-    /// shares and queues are as they were.
-    ///
-    /// # Errors
-    /// [`BrokerError::Memory`] when the device has no such allocator; the old one stays.
-    pub fn set_allocator(&self, allocator: Allocator) -> Result<(), BrokerError> {
-        fork::check()?;
-        let _turn = self.core.take_turn()?;
-        let new = new_pool(&self.core.device, allocator, self.core.settings.budget)?;
-        self.core.state.lock().allocator = allocator;
-        let old = std::mem::replace(&mut *self.core.pool.write(), new);
-        // Outside of the lock: the drop releases idle memory.
-        drop(old);
-        Ok(())
-    }
-
-    /// The kind of allocator in use.
-    #[must_use]
-    pub fn allocator(&self) -> Allocator {
-        self.core.state_of_parent().map(|state| state.allocator).unwrap_or_default()
-    }
-
     /// Returns the sums of the clients' shares.
     #[must_use]
     pub fn shares(&self) -> ShareSums {
@@ -204,7 +178,7 @@ impl<B: Backend> Broker<B> {
         fork::check()?;
         let _turn = self.core.take_turn()?;
         let freed = self.core.evict_idle(None, u64::MAX);
-        self.core.trim_pool();
+        trim(&self.core.pool);
         self.core.staging.trim();
         Ok(freed)
     }
@@ -312,11 +286,10 @@ impl<B: Backend> Broker<B> {
         &self.core.device
     }
 
-    /// The pool that serves requests now. In a child that was forked during
-    /// [`set_allocator`](Self::set_allocator) it may not return.
+    /// Returns the pool of its clients' memory, a child of the pool that it was built on.
     #[must_use]
-    pub fn pool(&self) -> Pool<B> {
-        self.core.pool()
+    pub fn pool(&self) -> &Pool<B> {
+        &self.core.pool
     }
 }
 
@@ -324,22 +297,4 @@ fn pageable<B: Backend>(bytes: u64, in_memory: Option<Grant>) -> Result<HostArra
     let mut held = Vec::new();
     zero(&mut held, bytes)?;
     Ok(HostArray::new(Bytes::Pageable(held), in_memory))
-}
-
-/// A pool for one way to allocate.
-pub(super) fn new_pool<B: Backend>(device: &B, allocator: Allocator, limit: u64) -> Result<Pool<B>, Error> {
-    // Multiples of 512 bytes, because chunks are few and large.
-    let builder = Pool::builder(device)
-        .name(format!("broker-{allocator}"))
-        .size_classes(SizeClasses::EXACT)
-        .max_buffers_per_bucket(None)
-        .magazine_bytes(0)
-        .budget(None)
-        .limit(limit);
-    match allocator {
-        Allocator::Default => builder.max_cached_bytes(0),
-        Allocator::Pool => builder.max_cached_bytes(None),
-        Allocator::DriverPool => builder.source(Source::Driver).max_cached_bytes(0),
-    }
-    .build()
 }

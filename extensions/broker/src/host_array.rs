@@ -103,10 +103,10 @@ impl<B: Backend> HostArray<B> {
     /// Returns a range of its elements, for example the results of a run, without a copy.
     ///
     /// ```
+    /// # use vrampool::{Pool, host::HostDevice};
     /// # use vrampool_broker::{Broker, BrokerError};
-    /// # use vrampool::host::HostDevice;
     /// # fn main() -> Result<(), BrokerError> {
-    /// # let broker = Broker::builder(&HostDevice::new()).build()?;
+    /// # let broker = Broker::builder(&Pool::new(&HostDevice::new())?).build()?;
     /// let mut array = broker.host_array(4 * 1000)?;
     /// array.write_at(&2.5_f32.to_ne_bytes(), 4 * 7)?;
     /// assert_eq!(array.view::<f32>(7..=7)?[..], [2.5]);

@@ -9,6 +9,8 @@
 //! 4. The plan [runs](Plan::execution) the client's own work for each chunk, on several streams if requested,
 //!    while other data are copied. The results are the same as for the batch in one piece.
 //!
+//! * **It is a client of a pool.** Its memory is a [child](vrampool::Pool::child) of the pool that it is built on, within
+//!   that pool's limit, statistics and metrics.
 //! * **Shares are kept.** Once a client has a share, a group never holds more than its clients' shares
 //!   together ([`LimitMode::Active`]). Rounding to size classes and the device's granularity is counted, so
 //!   chunks that are computed to fit do fit. If a share shrinks during a run, each stream follows with its next
@@ -23,12 +25,13 @@
 //!   are in unnamed files.
 //!
 //! ```
-//! use vrampool_broker::{ArrayRequest, Broker, Client, Share};
+//! use vrampool::Pool;
 //! use vrampool::host::HostDevice;
+//! use vrampool_broker::{ArrayRequest, Broker, Client, Share};
 //!
 //! # fn main() -> Result<(), vrampool_broker::BrokerError> {
 //! let device = HostDevice::builder().memory_limit(1 << 20).build();
-//! let broker = Broker::builder(&device).build()?;
+//! let broker = Broker::builder(&Pool::new(&device)?).build()?;
 //! let client = broker.register(Client::new("doubler").share(Share::Fixed(0.5)).group("solver"))?;
 //! broker.set_streams("solver", 3)?;
 //!
@@ -70,7 +73,6 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod allocator;
 mod builder;
 mod chunk;
 mod chunk_order;
@@ -101,7 +103,6 @@ mod stats;
 mod transfer;
 mod warnings;
 
-pub use allocator::Allocator;
 pub use builder::BrokerBuilder;
 pub use chunk::Chunk;
 pub use client::{Client, Response};

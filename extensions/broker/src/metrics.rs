@@ -21,18 +21,19 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
     figures.into_iter().filter(|figure| figure.is_exported()).collect()
 });
 
-/// The statistics of a broker, for [`publish`](vrampool::telemetry::publish) and for publishers. Its pool
-/// is a pool like any, and is published as one.
+/// The statistics of a broker, for [`publish`](vrampool::telemetry::publish) and for publishers. Its memory is in the
+/// metrics of the pool that it was built on, as a child of its name.
 ///
 /// ```
-/// # use vrampool::host::HostDevice;
+/// # use vrampool::{Pool, host::HostDevice};
 /// # use vrampool_broker::{Broker, METRICS};
 /// use vrampool::telemetry::{describe, publish};
 /// # fn main() -> Result<(), vrampool_broker::BrokerError> {
-/// # let broker = Broker::builder(&HostDevice::new()).build()?;
+/// # let pool = Pool::new(&HostDevice::new())?;
+/// # let broker = Broker::builder(&pool).build()?;
 /// describe(&METRICS);
 /// publish(&broker); // from a timer of the application
-/// publish(&broker.pool());
+/// publish(&pool);
 /// # Ok(())
 /// # }
 /// ```
@@ -104,12 +105,14 @@ mod tests {
     use super::*;
     use crate::client::Client;
     use crate::request::ArrayRequest;
+    use vrampool::Pool;
     use vrampool::host::HostDevice;
 
     #[test]
     fn a_broker_that_ends_leaves_its_final_figures_and_those_of_its_clients() {
         let device = HostDevice::builder().memory_limit(1 << 20).build();
-        let broker = Broker::builder(&device).build().expect("a broker");
+        let pool = Pool::new(&device).expect("a pool");
+        let broker = Broker::builder(&pool).build().expect("a broker");
         let weak =
             WatchedBroker { core: ForkArc::downgrade(&broker.core), last: Arc::clone(&broker.core.last) };
         assert!(weak.last.get().is_none());
@@ -140,7 +143,8 @@ mod tests {
 
     #[test]
     fn names_of_clients_that_come_and_go_are_bounded() {
-        let broker = Broker::builder(&HostDevice::new()).build().expect("a broker");
+        let pool = Pool::new(&HostDevice::new()).expect("a pool");
+        let broker = Broker::builder(&pool).build().expect("a broker");
         for round in 0..10 {
             for number in 0..200 {
                 drop(broker.register(Client::new(format!("{round}-{number}"))).expect("a client"));

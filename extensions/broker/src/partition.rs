@@ -8,10 +8,10 @@ pub(crate) const MANY_CHUNKS: u64 = 20;
 /// A batch of runs, cut into chunks of [`chunk_len`](Self::chunk_len) runs. The last chunk may be shorter.
 ///
 /// ```
-/// # use vrampool::host::HostDevice;
+/// # use vrampool::{Pool, host::HostDevice};
 /// # use vrampool_broker::{ArrayRequest, Broker, Client};
 /// # fn main() -> Result<(), vrampool_broker::BrokerError> {
-/// let broker = Broker::builder(&HostDevice::new()).build()?;
+/// let broker = Broker::builder(&Pool::new(&HostDevice::new())?).build()?;
 /// let solver = broker.register(Client::new("solver"))?;
 /// solver.queue(ArrayRequest::input("rate", [10], 4).chunk_axis(0))?;
 /// broker.set_chunk_runs("default", 5)?;

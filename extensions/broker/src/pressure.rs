@@ -2,44 +2,69 @@
 
 use crate::error::{BrokerError, BrokerWarning};
 use crate::id::ClientId;
-use crate::state::{BrokerCore, Entry, Settings, State};
+use crate::state::{BrokerCore, Entry, State, trim};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
+use vrampool::{Pool, Source};
 use vrampool_backend::{Backend, BackendError, Event, logging};
 
 /// Divisor of a group's cap below which its headroom is little (CuBIE's).
 const LITTLE_HEADROOM: u64 = 20;
 
+/// The memory that a group may take, bytes.
+#[derive(Debug, Clone, Copy)]
+struct Headroom {
+    /// Unused: of the device the bytes that it reports as free, and of the pool idle memory.
+    free: u64,
+    /// Held by other clients.
+    held: u64,
+    /// The limit on all clients together: the budget, or what the pool's other live memory leaves of its limit.
+    most: u64,
+    /// Left to other processes.
+    reserve: u64,
+}
+
+impl Headroom {
+    /// Returns the bytes that clients may take.
+    fn bytes(&self) -> u64 {
+        let Self { free, held, most, reserve } = self;
+        free.saturating_sub(*reserve).min(most.saturating_sub(*held))
+    }
+}
+
 impl<B: Backend> BrokerCore<B> {
-    /// Returns unused bytes, and bytes that clients hold: of the device those that it reports as free, and idle memory
-    /// of the pool. If it reports none, the total less the bytes held by clients counts as free. `own` bytes that
-    /// clients hold count as unused. Added to the room, they would ignore a reserve that others have taken, and the
-    /// budget.
-    fn free_and_held(&self, own: u64) -> Result<(u64, u64), BrokerError> {
+    /// Returns the memory that clients other than the holders of `own` bytes leave. These count as unused: added to the
+    /// room, they would ignore a reserve that others have taken, and the limits.
+    fn headroom(&self, own: u64) -> Result<Headroom, BrokerError> {
         let held = self.state.lock().held();
+        let (all, ours) = (self.parent.stats(), self.pool.stats());
+        let others = all.live_bytes.saturating_sub(ours.live_bytes);
+        let limit = |pool: &Pool<B>| pool.limit().unwrap_or(u64::MAX);
+        let idle = all.idle_bytes.saturating_add(all.virtual_memory.arena_free_bytes);
         let free = match self.device.memory_info() {
-            Ok(info) => info.free_bytes.saturating_add(self.pool().stats().idle_bytes),
-            Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(held),
+            // The arena has its memory already.
+            _ if self.parent.source() == Source::Arena => idle,
+            Ok(info) => info.free_bytes.saturating_add(idle),
+            Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(others + held),
             Err(error) => return Err(error.into()),
         };
-        Ok((free.saturating_add(own), held.saturating_sub(own)))
-    }
-
-    /// Returns the bytes that clients may take of `free` bytes while they hold `held`.
-    fn room(&self, (free, held): (u64, u64)) -> u64 {
-        let Settings { reserve, budget, .. } = self.settings;
-        free.saturating_sub(reserve).min(budget.saturating_sub(held))
+        Ok(Headroom {
+            free: free.saturating_add(own),
+            held: held.saturating_sub(own),
+            most: limit(&self.pool).min(limit(&self.parent).saturating_sub(others)),
+            reserve: self.settings.reserve,
+        })
     }
 
     /// Returns the total bytes that a group may hold, regardless of its share.
     pub(crate) fn room_for(&self, group: &str) -> Result<u64, BrokerError> {
         let own = self.state.lock().cap_and_held(group).1;
-        Ok(self.room(self.free_and_held(own)?))
+        Ok(self.headroom(own)?.bytes())
     }
 
     /// Returns the bytes that a group may take in addition to its memory.
     pub(crate) fn available(&self, group: &str) -> Result<u64, BrokerError> {
-        let free = self.room(self.free_and_held(0)?);
+        let free = self.headroom(0)?.bytes();
         let (cap, held) = self.state.lock().cap_and_held(group);
         let headroom = cap.saturating_sub(held);
         if headroom < cap / LITTLE_HEADROOM {
@@ -66,21 +91,20 @@ impl<B: Backend> BrokerCore<B> {
     /// allows.
     pub(crate) fn make_available(&self, group: &str, request: u64, all: bool) -> Result<u64, BrokerError> {
         let (cap, own) = self.state.lock().cap_and_held(group);
-        let mut now = self.free_and_held(own)?;
-        let Settings { reserve, budget, .. } = self.settings;
+        let mut now = self.headroom(own)?;
         let within = request.min(cap);
         // Memory of others beyond their shares is reclaimed first.
         let wanted = if all { within } else { request };
         for (wanted, past_share, may_evict) in [(within, true, true), (wanted, false, all || request < cap)] {
-            if may_evict && wanted > self.room(now) {
-                let (free, held) = now;
+            if may_evict && wanted > now.bytes() {
+                let Headroom { free, held, most, reserve } = now;
                 let of_device = wanted.saturating_add(reserve).saturating_sub(free);
-                let lacking = of_device.max(wanted.saturating_add(held).saturating_sub(budget));
+                let lacking = of_device.max(wanted.saturating_add(held).saturating_sub(most));
                 let evicted = self.evict(Some(group), lacking, past_share);
-                now = (free.saturating_add(evicted), held.saturating_sub(evicted));
+                (now.free, now.held) = (free.saturating_add(evicted), held.saturating_sub(evicted));
             }
         }
-        Ok(self.room(now).min(cap))
+        Ok(now.bytes().min(cap))
     }
 
     /// Evicts whole clients outside `group` (or all clients if `None`) without pending work, least recently
@@ -151,7 +175,7 @@ impl<B: Backend> BrokerCore<B> {
             return;
         }
         if self.device.memory_info().is_ok_and(|info| info.free_bytes < self.settings.reserve) {
-            self.trim_pool();
+            trim(&self.parent);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::id::{ArrayId, ClientId};
 use crate::partition::{Footprint, highest};
 use crate::progress::{Instant, Progress, ProgressHook, RunReport};
 use crate::request::Role;
-use crate::state::{BrokerCore, Grant, Held};
+use crate::state::{BrokerCore, Grant, Held, trim};
 use crate::stats::BrokerCounts;
 use parking_lot::Mutex;
 use std::any::Any;
@@ -303,7 +303,7 @@ impl<B: Backend> Batch<'_, B> {
                     self.core.release(array.client, held);
                 }
             }
-            self.core.trim_pool();
+            trim(&self.core.pool);
             let mut all = self.grant.arrays.iter().zip(&mut slot.memory);
             let outcome: Result<(), BrokerError> = all.try_for_each(|(array, memory)| {
                 if array.layout.is_cut {
@@ -378,7 +378,7 @@ impl<B: Backend> Batch<'_, B> {
         if reserve == 0 || free() >= reserve / 2 {
             return 0;
         }
-        self.core.trim_pool();
+        trim(&self.core.parent);
         let missing = reserve.saturating_sub(free());
         if missing <= reserve / 2 { 0 } else { missing }
     }

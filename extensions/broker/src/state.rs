@@ -1,6 +1,5 @@
 //! The state that a broker shares with its clients and plans.
 
-use crate::allocator::Allocator;
 use crate::client::Client;
 use crate::error::{BrokerError, BrokerWarning};
 use crate::footprint::Rounding;
@@ -12,7 +11,7 @@ use crate::share::{LimitMode, Shares};
 use crate::staging::Staging;
 use crate::stats::{BrokerCounts, BrokerStats, ClientStats, LastFigures, RegisteredClient};
 use crate::warnings::Warnings;
-use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,8 +30,10 @@ pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) staging: Staging<B>,
     pub(crate) spilled: Ledger,
     pub(crate) in_memory: Ledger,
-    /// The current pool. Its lock is held only for a copy of the handle.
-    pub(crate) pool: RwLock<Pool<B>>,
+    /// The pool that it is a client of.
+    pub(crate) parent: Pool<B>,
+    /// The memory of its clients, a child of `parent`.
+    pub(crate) pool: Pool<B>,
     /// The lock of commits, held for a whole commit including driver calls; the lock of `state` never is.
     pub(crate) turn: ReentrantMutex<()>,
     pub(crate) turn_waits: AtomicU64,
@@ -57,14 +58,12 @@ pub(crate) struct Settings {
     pub(crate) total: u64,
     pub(crate) granularity: u64,
     pub(crate) reserve: u64,
-    pub(crate) budget: u64,
     pub(crate) spill_directory: PathBuf,
     pub(crate) warnings: Warnings,
 }
 
 #[derive(Debug)]
 pub(crate) struct State<B: Backend> {
-    pub(crate) allocator: Allocator,
     pub(crate) mode: LimitMode,
     pub(crate) shares: Shares,
     pub(crate) clients: BTreeMap<ClientId, Entry<B>>,
@@ -192,20 +191,8 @@ impl<B: Backend> BrokerCore<B> {
         (!fork::is_forked()).then(|| self.state.lock())
     }
 
-    pub(crate) fn pool(&self) -> Pool<B> {
-        self.pool.read().clone()
-    }
-
     pub(crate) fn rounding(&self) -> Rounding<B> {
-        Rounding::new(&self.pool(), self.settings.granularity)
-    }
-
-    /// Releases the idle memory of the pool, for callers that go on without it: a failure is logged.
-    pub(crate) fn trim_pool(&self) {
-        let pool = self.pool();
-        if let Err(error) = pool.trim() {
-            logging::warn!("pool {}: memory is kept that was to be released: {error}", pool.name());
-        }
+        Rounding::new(&self.pool, self.settings.granularity)
     }
 
     pub(crate) fn stats(&self) -> BrokerStats {
@@ -220,8 +207,8 @@ impl<B: Backend> BrokerCore<B> {
         BrokerStats {
             clients,
             held_bytes: held,
-            idle_bytes: self.pool().stats().idle_bytes,
-            budget_bytes: (settings.budget != u64::MAX).then_some(settings.budget),
+            idle_bytes: self.pool.stats().idle_bytes,
+            budget_bytes: self.pool.limit(),
             reserve_bytes: settings.reserve,
             staging_bytes: bytes,
             peak_staging_bytes: peak_staging,
@@ -255,10 +242,10 @@ impl<B: Backend> BrokerCore<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<Held<B>, BrokerError> {
-        let (pool, rounding) = (self.pool(), self.rounding());
+        let rounding = self.rounding();
         let bytes = array.layout.chunk_bytes(len);
         let footprint = rounding.footprint(bytes);
-        let buffer = pool.allocate_kind(rounding.request(bytes), array.kind, stream)?;
+        let buffer = self.pool.allocate_kind(rounding.request(bytes), array.kind, stream)?;
         let held = Held { array: array.id, slot, len, layout: array.layout, footprint, buffer };
         if let Some(entry) = self.state.lock().clients.get_mut(&array.client) {
             let ClientStats { held_bytes, peak_held_bytes, .. } = &mut entry.stats;
@@ -387,6 +374,13 @@ impl<B: Backend> fmt::Debug for BrokerCore<B> {
             .field("total", &self.settings.total)
             .field("state", &*self.state.lock())
             .finish_non_exhaustive()
+    }
+}
+
+/// Releases the idle memory of a pool, for callers that go on without it: a failure is logged.
+pub(crate) fn trim<B: Backend>(pool: &Pool<B>) {
+    if let Err(error) = pool.trim() {
+        logging::warn!("pool {}: memory is kept that was to be released: {error}", pool.name());
     }
 }
 

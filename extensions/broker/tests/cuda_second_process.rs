@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Condvar, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::cuda::CudaDevice;
-use vrampool::{Backend, BackendError, Placement};
+use vrampool::{Backend, BackendError, Placement, Pool};
 use vrampool_broker::{ArrayRequest, Broker, Client, Plan};
 use vrampool_test_support::{is_inside, require, skip, test_again};
 
@@ -111,7 +111,11 @@ fn a_second_process_takes_the_gpu_in_the_middle() {
 
 fn run_with_second(device: &CudaDevice) -> Outcome {
     let free = || device.memory_info().expect("figures").free_bytes;
-    let broker = Broker::builder(device).staging(MIB, 8 * MIB).reserve(RESERVE).budget(BUDGET).build();
+    let broker = Broker::builder(&Pool::new(device).expect("a pool"))
+        .staging(MIB, 8 * MIB)
+        .reserve(RESERVE)
+        .budget(BUDGET)
+        .build();
     let broker = broker.expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     let from = client.queue(ArrayRequest::input("from", [RUNS, STATE], 1)).expect("queued");

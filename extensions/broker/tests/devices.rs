@@ -3,8 +3,8 @@
 
 use vrampool::any::{self, AnyDevice, DeviceListing};
 use vrampool::backend::Capabilities;
-use vrampool::{Backend, Memory, Pool};
-use vrampool_broker::{Allocator, ArrayRequest, Broker, Client, HostBacking, Role, Share, Stager, Upload};
+use vrampool::{Backend, Memory, Pool, Source};
+use vrampool_broker::{ArrayRequest, Broker, Client, HostBacking, Role, Share, Stager, Upload};
 use vrampool_test_support::skip_backend;
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,10 @@ fn what_goes_through_in_chunks_comes_out_whole() {
     on_each(|name, device| {
         // 4 bytes a run, in rows along three axes, one of them of no round number.
         for (axis, mut shape) in [(0, [300_001_u64, 2, 1]), (1, [3, 150_001, 1]), (2, [5, 7, 20_003])] {
-            let broker = Broker::builder(device).staging(MIB / 4, MIB).build().expect("a broker");
+            let broker = Broker::builder(&Pool::new(device).expect("a pool"))
+                .staging(MIB / 4, MIB)
+                .build()
+                .expect("a broker");
             // So many that half of an array holds a granule of each array on each of three streams.
             let least = 2 * 6 * broker.granularity();
             let run_bytes = shape.iter().product::<u64>() / shape[axis] * 4;
@@ -78,18 +81,18 @@ fn what_goes_through_in_chunks_comes_out_whole() {
 }
 
 #[test]
-fn every_allocator_that_a_device_has_serves() {
+fn every_source_that_a_device_has_serves() {
     on_each(|name, device| {
-        for &allocator in Allocator::ALL {
-            let builder = Broker::builder(device).allocator(allocator);
-            let broker = match builder.build() {
-                Ok(broker) => broker,
+        for &source in Source::ALL {
+            let pool = match Pool::builder(device).source(source).limit(64 * MIB).build() {
+                Ok(pool) => pool,
                 Err(error) => {
-                    assert_eq!(allocator, Allocator::DriverPool, "{error}");
-                    vrampool_test_support::skipped(format_args!("{allocator}: {error}"));
+                    assert!(matches!(source, Source::Virtual | Source::Driver), "{error}");
+                    vrampool_test_support::skipped(format_args!("{source}: {error}"));
                     continue;
                 }
             };
+            let broker = Broker::builder(&pool).build().expect("a broker");
             // A granule for each of two streams; and more than goes through at once.
             let share = MIB.max(2 * broker.granularity());
             let runs = share * 2 / 5;
@@ -102,9 +105,11 @@ fn every_allocator_that_a_device_has_serves() {
                 let execution = plan.execution().exchange(array, &mut bytes[..]);
                 let filled =
                     execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?));
-                assert!(filled.expect("a run").chunks > 1, "{name}, {allocator}");
-                assert!(bytes.iter().all(|&byte| byte == 7), "{name}, {allocator}");
+                assert!(filled.expect("a run").chunks > 1, "{name}, {source}");
+                assert!(bytes.iter().all(|&byte| byte == 7), "{name}, {source}");
             }
+            let (stats, held) = (pool.stats(), client.stats().held_bytes);
+            assert!(stats.live_bytes > 0 && stats.live_bytes <= held, "{name}, {source}");
         }
     });
 }

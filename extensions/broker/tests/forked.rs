@@ -21,7 +21,8 @@ fn assert_broker_forked<T>(outcome: Result<T, BrokerError>) {
 fn a_broker_refuses_a_child() {
     let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let stream = device.create_stream().expect("a stream");
-    let broker = Broker::builder(&device).build().expect("a broker");
+    let pool = Pool::new(&device).expect("a pool");
+    let broker = Broker::builder(&pool).build().expect("a broker");
     let client = broker.register(Client::new("solver").group("solver")).expect("a client");
     let array = client.queue(ArrayRequest::in_out("numbers", [KIB], 4).chunk_axis(0)).expect("a request");
     let plan = broker.commit("solver").expect("memory");
@@ -38,7 +39,7 @@ fn a_broker_refuses_a_child() {
     while_busy(work, 20, || {
         let act = || {
             let (broker, client, plan, pageable, file) = &mut *mine;
-            assert_broker_forked(Broker::builder(&device).build());
+            assert_broker_forked(Broker::builder(&pool).build());
             assert_broker_forked(broker.register(Client::new("third")));
             assert_broker_forked(broker.commit("solver"));
             assert_broker_forked(broker.available("solver"));
@@ -46,7 +47,6 @@ fn a_broker_refuses_a_child() {
             assert_broker_forked(broker.set_chunk_runs("solver", 2));
             assert_broker_forked(broker.stream("solver"));
             assert_broker_forked(broker.evict_all());
-            assert_broker_forked(broker.set_allocator(broker.allocator()));
             assert_broker_forked(broker.host_array(KIB));
             broker.renew_streams();
             broker.set_limit_mode(LimitMode::Active);

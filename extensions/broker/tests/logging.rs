@@ -1,6 +1,7 @@
 //! A logger may ask what it likes: nothing is logged under a lock of a broker or its pool.
 
 use std::sync::OnceLock;
+use vrampool::Pool;
 use vrampool::host::HostDevice;
 use vrampool_broker::{ArrayRequest, Broker, Client};
 use vrampool_test_support::ask_at_each_record;
@@ -15,7 +16,7 @@ fn ask() -> bool {
 fn a_logger_may_ask_the_broker_that_logs() {
     ask_at_each_record(ask, || {
         let device = HostDevice::builder().memory_limit(10 << 20).granularity(4096).build();
-        let broker = Broker::builder(&device).build().expect("a broker");
+        let broker = Broker::builder(&Pool::new(&device).expect("a pool")).build().expect("a broker");
         assert!(BROKER.set(broker.clone()).is_ok());
         // One client's memory is taken back for the other.
         let _clients = ["idle", "needy"].map(|name| {

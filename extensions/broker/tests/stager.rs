@@ -112,7 +112,7 @@ fn the_environment_limits_pinned_bytes() {
     if let Ok(expected) = std::env::var(EXPECTED) {
         let (device, stream) = device();
         let stager = Stager::from_environment(&device);
-        let broker = Broker::builder(&device).build();
+        let broker = Broker::builder(&Pool::new(&device).expect("a pool")).build();
         if expected == "error" {
             assert!(matches!(stager, Err(Error::Environment(_))), "{stager:?}");
             assert!(matches!(broker, Err(BrokerError::Memory(Error::Environment(_)))), "{broker:?}");

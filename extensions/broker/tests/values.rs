@@ -1,8 +1,8 @@
 //! Errors of a broker as text, statistics as JSON, and auto traits of its handles.
 
-use vrampool::BackendError;
 use vrampool::any::AnyDevice;
 use vrampool::host::{Call, HostDevice, HostEvent};
+use vrampool::{BackendError, Pool};
 use vrampool_broker::{
     ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostArray, Plan, Stager, Upload,
 };
@@ -24,7 +24,7 @@ fn handles_and_errors_cross_threads() {
 #[test]
 fn an_error_and_its_causes_name_each_cause_once() {
     let device = HostDevice::builder().memory_limit(1 << 20).build();
-    let broker = Broker::builder(&device).build().expect("a broker");
+    let broker = Broker::builder(&Pool::new(&device).expect("a pool")).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     client.queue(ArrayRequest::scratch("array", [1000], 4)).expect("queued");
     let lost = BackendError::lost("unplugged");
@@ -43,7 +43,7 @@ fn durations_are_nanoseconds_and_clients_have_their_names() {
     report.elapsed = std::time::Duration::from_micros(3);
     let json = serde_json::to_value(&report).expect("JSON");
     assert_eq!(json["elapsed_nanoseconds"], 3000, "{json}");
-    let broker = Broker::builder(&HostDevice::new()).build().expect("a broker");
+    let broker = Broker::builder(&Pool::new(&HostDevice::new()).expect("a pool")).build().expect("a broker");
     let _client = broker.register(Client::new("solver")).expect("a client");
     let json = serde_json::to_value(broker.clients()).expect("JSON");
     assert_eq!(json[0]["name"], "solver", "{json}");

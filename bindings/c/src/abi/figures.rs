@@ -102,9 +102,6 @@ fn start_metrics(address: Text<'_>) -> Result<SocketAddr, Failure> {
         registry::pools().iter().for_each(|pool| served.add(pool));
         registry::sleeping().iter().for_each(|sleeping| served.add(sleeping));
         segment_place::served().iter().for_each(|segments| served.add(segments));
-        for broker in broker::all() {
-            served.add(&broker);
-            served.add(&broker.pool());
-        }
+        broker::all().iter().for_each(|broker| served.add(broker));
     })
 }

@@ -1,7 +1,7 @@
 //! Brokers: made and destroyed, with clients and arrays, committed and run.
 
 use super::callbacks::{progress, refuse, work};
-use super::{Caller, keep, some, take};
+use super::{Caller, free_text, keep, some, take};
 use std::ptr;
 use vrampool_c::boundary::{Bytes, BytesOut, Numbers, Out, Text};
 use vrampool_c::*;
@@ -70,7 +70,15 @@ impl Caller<'_> {
                 let report = if self.choices.bool() { Out::from(&mut report) } else { Out::null() };
                 vrampool_broker_run(broker, group, on_chunk, on_progress, self.user(), report)
             }
-            19..21 => {
+            19 => {
+                let mut text = ptr::null_mut();
+                let status = vrampool_broker_get_stats_json(broker, Out::from(&mut text));
+                if status == Status::OK {
+                    free_text(text);
+                }
+                status
+            }
+            20 => {
                 let (mut address, count) = (ptr::null_mut(), Out::from(&mut made));
                 vrampool_array_data(array, Out::from(&mut address), count)
             }

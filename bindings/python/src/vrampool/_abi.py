@@ -104,6 +104,7 @@ _CHECKED: dict[str, list[Any]] = {
     "client_destroy": [c_uint64],
     "client_queue": [c_uint64, c_int32, c_char_p, POINTER(c_uint64), c_size_t, c_uint64, c_int32, POINTER(c_uint64)],
     "broker_commit": [c_uint64, c_char_p, c_uint64, c_uint64, POINTER(CPlan)],
+    "broker_get_stats_json": [c_uint64, POINTER(c_void_p)],
     "broker_run": [c_uint64, c_char_p, c_void_p, *_CALLBACK, POINTER(CRunReport)],
     "array_data": [c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
     "array_read": [c_uint64, c_uint64, c_void_p, c_size_t],

@@ -91,14 +91,14 @@ class RunReport(NamedTuple):
 
 
 class Broker(Closable):
-    """Shares the device of a pool between clients, and runs their batches in chunks that fit. It allocates from
-    a separate pool.
+    """Shares the device of a pool between clients, and runs their batches in chunks that fit. Its memory is a child of the pool: within
+    the pool's limit, and in its statistics and metrics.
 
     Args:
-        pool: a pool on the device, which is closed after the broker.
-        name: its name in metrics.
+        pool: the pool, which is closed after the broker.
+        name: its name in metrics, and that of the child.
         reserve: bytes of the device that are left to other processes.
-        budget: the cap on bytes of all clients together; at most the limit of the pool.
+        budget: the cap on bytes of all clients together: the child's limit.
         staging: the cap on pinned blocks for copies, with `staging_block`, the size of one.
         pinned_max: the cap on pinned bytes.
         spill_threshold: host arrays that would exceed this together are in files of `spill_directory`.
@@ -208,6 +208,10 @@ class Broker(Closable):
         passed = (name, calls.on_chunk, calls.on_progress, calls.user)
         report = LIBRARY.struct("broker_run", self.handle, *passed, of=CRunReport, callbacks=calls)
         return RunReport(*(getattr(report, name) for name in RunReport._fields))
+
+    def stats(self) -> dict[str, Any]:
+        """Its figures by name, those of each client in `by_client`, and those of its memory in `pool`."""
+        return dict(LIBRARY.json("broker_get_stats_json", self.handle))
 
     @property
     def handle(self) -> int:

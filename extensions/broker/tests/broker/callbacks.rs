@@ -1,13 +1,14 @@
 //! Callbacks that call the broker, change it, or panic.
 
-use super::{MIB, broker, device};
+use super::{MIB, broker, device, pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use vrampool::Pool;
 use vrampool::host::HostDevice;
 use vrampool_broker::{
-    Allocator, ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, Response, Share,
+    ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, Response, Share,
 };
 
 /// The most warnings that a test's hook answers: one more would be a commit without end.
@@ -27,7 +28,7 @@ fn answering(
             answer(nth, warning);
         }
     };
-    (Broker::builder(&device(MIB)).on_warning(hook).build().expect("a broker"), warnings)
+    (Broker::builder(&pool(&device(MIB))).on_warning(hook).build().expect("a broker"), warnings)
 }
 
 /// Answers a warning of many chunks with a share.
@@ -86,7 +87,8 @@ fn an_equal_share_changes_no_plan() {
 fn shares_that_change_all_the_time_end_no_commit_in_a_loop() {
     // Another share is another length of chunks, and so another allocation, for so long that the other thread runs.
     let slow = HostDevice::builder().memory_limit(MIB).allocation_latency(Duration::from_millis(20)).build();
-    let broker = Broker::builder(&slow).allocator(Allocator::Default).build().expect("a broker");
+    let pool = Pool::builder(&slow).max_cached_bytes(0).build().expect("a pool");
+    let broker = Broker::builder(&pool).build().expect("a broker");
     let client = broker.register(Client::new("a").share(Share::Bytes(MIB / 4))).expect("a client");
     let (mut is_seen, is_over) = (false, AtomicBool::new(false));
     std::thread::scope(|scope| {

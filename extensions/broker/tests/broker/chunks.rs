@@ -1,6 +1,6 @@
 //! How requests become one partition.
 
-use super::{MIB, broker, device};
+use super::{MIB, broker, device, pool};
 use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::DeviceKind;
@@ -60,7 +60,8 @@ fn an_exact_fit_never_runs_out_of_memory() {
         for arrays in 1..6 {
             for capacity in [300_000, 524_288, 1_000_001] {
                 let device = device(capacity);
-                let broker = Broker::builder(&device).granularity(granularity).build().expect("a broker");
+                let broker =
+                    Broker::builder(&pool(&device)).granularity(granularity).build().expect("a broker");
                 let client = broker.register(Client::new("client")).expect("a client");
                 for array in 0..arrays {
                     let request = ArrayRequest::scratch(format!("{array}"), [1000, 500 + 3 * array], 1);
@@ -85,13 +86,13 @@ fn an_exact_fit_never_runs_out_of_memory() {
 fn arrays_take_whole_granules() {
     const GRANULE: u64 = 256 << 10;
     let builder = || HostDevice::builder().memory_limit(4 * MIB).granularity(GRANULE);
-    let broker = |device| Broker::builder(&device).build().expect("a broker");
+    let broker = |device| Broker::builder(&pool(&device)).build().expect("a broker");
     assert_eq!(broker(builder().kind(DeviceKind::Cpu).build()).granularity(), 1);
     let broker = broker(builder().kind(DeviceKind::Discrete).build());
     if cfg!(target_os = "linux") {
         assert_eq!(broker.granularity(), GRANULE, "of its virtual memory");
     }
-    let broker = Broker::builder(broker.device()).granularity(GRANULE).build().expect("a broker");
+    let broker = Broker::builder(&pool(broker.device())).granularity(GRANULE).build().expect("a broker");
     let client =
         broker.register(Client::new("client").share(Share::Bytes(2 * GRANULE - 1))).expect("a client");
     for label in ["x", "y"] {

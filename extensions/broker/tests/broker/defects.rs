@@ -3,7 +3,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | #327, #561 | `groups::the_allocator_changes_and_everybodys_state_stays` |
+//! | #327, #561 | a broker's memory is a child of one pool, whose source does not change; `devices::every_source_that_a_device_has_serves` |
 //! | #567, #576 | `share::test_set_manual_proportion_from_auto_pool` |
 //! | #568, #577 | `runs::test_repeat_chunked_solve_matches_first`, `chunks::test_allocate_queue_empty_rebroadcasts_chunk_parameters` |
 //! | #593, #620 | `lifetimes::test_dead_manual_instances_release_proportion`, `pressure::test_dead_instances_release_at_once` |
@@ -13,7 +13,7 @@
 //!
 //! #438, #487, #712, and #713 are here alone.
 
-use super::{Squarer, broker, device};
+use super::{Squarer, broker, device, pool};
 use vrampool_broker::{ArrayRequest, Broker, BrokerError, Chunk, Client};
 
 /// #438 and #487: with other axes before the runs, chunks of a small device had wrong strides. See also
@@ -87,7 +87,7 @@ fn a_device_that_is_lost_is_an_error() {
 /// #713: what Linux used for files was taken for used, and a solve waited for memory that was there.
 #[test]
 fn the_hosts_memory_is_all_of_it() {
-    let broker = Broker::builder(&device(u64::MAX / 4)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(u64::MAX / 4))).build().expect("a broker");
     if cfg!(target_os = "linux") {
         let text = std::fs::read_to_string("/proc/meminfo").expect("Linux has it");
         let kib: u64 = text

@@ -1,6 +1,6 @@
 //! What changes between a commit and a run, or in the middle of either.
 
-use super::{MIB, Squarer, broker, device};
+use super::{MIB, Squarer, broker, device, pool};
 use std::time::{Duration, Instant};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::Call;
@@ -24,7 +24,7 @@ fn a_limit_mode_that_is_turned_on_counts_from_the_next_commit_on() {
 fn a_reserve_that_others_took_is_restored_by_a_commit() {
     const KIB: u64 = 1 << 10;
     let device = device(MIB);
-    let broker = Broker::builder(&device).reserve(256 * KIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).reserve(256 * KIB).build().expect("a broker");
     let client = broker.register(Client::new("a")).expect("a client");
     let queue = || client.queue(ArrayRequest::scratch("x", [700 * KIB], 1)).expect("queued");
     queue();
@@ -155,7 +155,7 @@ fn an_event_that_fails_keeps_no_memory() {
 #[test]
 fn nothing_is_fitted_when_nothing_is_left() {
     let device = device(4 * MIB);
-    let broker = Broker::builder(&device).reserve(MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).reserve(MIB).build().expect("a broker");
     let client = broker.register(Client::new("a")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [8 * MIB], 1)).expect("queued");
     let plan = broker.commit("default").expect("it fits");
@@ -201,7 +201,7 @@ fn a_stream_that_is_out_keeps_no_memory() {
     const KIB: u64 = 1 << 10;
     const OWN: u64 = 256 * KIB;
     let device = device(4 * MIB);
-    let broker = Broker::builder(&device).reserve(MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).reserve(MIB).build().expect("a broker");
     let client = broker.register(Client::new("a")).expect("a client");
     for label in ["x", "y"] {
         client.queue(ArrayRequest::scratch(label, [64, 128 * KIB], 1)).expect("queued");

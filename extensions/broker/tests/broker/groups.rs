@@ -2,7 +2,7 @@
 
 use super::{MIB, Squarer, broker, device};
 use vrampool::Stream;
-use vrampool_broker::{Allocator, ArrayRequest, BrokerError, Chunk, Client, Share};
+use vrampool_broker::{BrokerError, Chunk, Client};
 
 #[test]
 fn test_reinit_streams() {
@@ -38,32 +38,4 @@ fn a_group_that_runs_is_left_alone() {
     };
     squarer.run_with(&plan, |_| (), refused).expect("a run");
     assert!(squarer.client.move_to("other").is_ok());
-}
-
-/// #561: a change of allocator closed the context, and everything with it.
-#[test]
-fn the_allocator_changes_and_everybodys_state_stays() {
-    let device = device(4 * MIB);
-    let (broker, _) = broker(&device);
-    let squarer = Squarer::new(&broker, Client::new("client").share(Share::Fixed(0.5)), 1_000_000);
-    let plan = broker.commit("default").expect("it fits");
-    assert_eq!(plan.partition().chunks(), 4);
-    for &allocator in Allocator::ALL {
-        broker.set_allocator(allocator).expect("the host has all");
-        let waiting = broker.register(Client::new("waiting").group("other")).expect("a client");
-        waiting.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
-        broker.set_allocator(allocator).expect("the same again");
-        assert_eq!((broker.allocator(), waiting.stats().queued), (allocator, 1));
-        assert_eq!((squarer.client.stats().cap_bytes, squarer.client.stats().proportion), (2 * MIB, 0.5));
-        assert_eq!(squarer.run(&plan).expect("a run").runs, 1_000_000);
-        // Asked for anew it comes from the new one.
-        squarer.client.queue(ArrayRequest::scratch("more", [1_000_000], 1)).expect("queued");
-        squarer.run(&broker.commit("default").expect("it fits")).expect("a run");
-    }
-    for (text, allocator) in
-        [("cupy", Allocator::Pool), ("cupy_async", Allocator::DriverPool), ("default", Allocator::Default)]
-    {
-        assert_eq!(text.parse::<Allocator>().expect("a name"), allocator);
-    }
-    assert!("cuda".parse::<Allocator>().is_err_and(|error| error.to_string().contains("driver-pool")));
 }

@@ -1,7 +1,7 @@
 //! Copies behind computation. What happens at once is waited for, so that no clock is read;
 //! `vrampool solve --compare` measures it.
 
-use super::{MIB, Squarer};
+use super::{MIB, Squarer, pool};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn copies_are_hidden_behind_computation() {
         let device = HostDevice::builder().memory_limit(500_000).work_latency(latency).build();
         // Blocks enough for all.
         let broker =
-            Broker::builder(&device).staging(64 << 10, MIB).budget(240_000).build().expect("a broker");
+            Broker::builder(&pool(&device)).staging(64 << 10, MIB).budget(240_000).build().expect("a broker");
         let squarer = Squarer::new(&broker, Client::new("client"), 300_000);
         broker.set_streams("default", streams).expect("idle");
         let plan = broker.commit("default").expect("it fits");

@@ -1,6 +1,6 @@
 //! Arrays of the host's.
 
-use super::{MIB, Squarer, device, floats, numbers};
+use super::{MIB, Squarer, device, floats, numbers, pool};
 use std::borrow::Cow;
 use vrampool::{Backend, BackendError, Event};
 use vrampool_broker::{Broker, BrokerError, Client, HostArray, HostBacking, HostSource};
@@ -10,7 +10,7 @@ use vrampool_test_support::close_gate;
 fn test_choose_host_memory_type_applies_policy() {
     let directory = tempfile::tempdir().expect("a directory");
     let device = device(16 * MIB);
-    let broker = Broker::builder(&device)
+    let broker = Broker::builder(&pool(&device))
         .pinned_max(2 * MIB)
         .spill_threshold(4 * MIB)
         .spill_directory(directory.path())
@@ -32,7 +32,7 @@ fn test_choose_host_memory_type_applies_policy() {
 /// 0.8 of the host's memory; and as many pinned bytes as the device has.
 #[test]
 fn test_choose_host_memory_type_default_threshold() {
-    let broker = Broker::builder(&device(MIB)).host_memory(10 * MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).host_memory(10 * MIB).build().expect("a broker");
     let backing = |bytes| broker.host_array(bytes).expect("an array").backing();
     assert_eq!(backing(8 * MIB + 1), HostBacking::File);
     assert_eq!(backing(8 * MIB), HostBacking::Pageable);
@@ -43,7 +43,7 @@ fn test_choose_host_memory_type_default_threshold() {
 /// business.
 #[test]
 fn test_pinned_view_keeps_reservation() {
-    let broker = Broker::builder(&device(MIB)).pinned_max(1024).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).pinned_max(1024).build().expect("a broker");
     let array = broker.host_array(768).expect("an array");
     let view = HostSource::from(&array);
     assert_eq!(
@@ -59,8 +59,11 @@ fn test_pinned_view_keeps_reservation() {
 #[test]
 fn test_host_arrays_spill_to_disk_and_results_match() {
     let device = device(200_000);
-    let broker =
-        Broker::builder(&device).staging(64 << 10, 64 << 10).spill_threshold(512).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device))
+        .staging(64 << 10, 64 << 10)
+        .spill_threshold(512)
+        .build()
+        .expect("a broker");
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
     let plan = broker.commit("default").expect("it fits in parts");
     let numbers = numbers(100_000);
@@ -84,8 +87,11 @@ fn test_host_arrays_spill_to_disk_and_results_match() {
 #[test]
 fn test_host_spill_does_not_wait_for_unrelated_stream() {
     let device = device(200_000);
-    let broker =
-        Broker::builder(&device).staging(64 << 10, 64 << 10).spill_threshold(1).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device))
+        .staging(64 << 10, 64 << 10)
+        .spill_threshold(1)
+        .build()
+        .expect("a broker");
     let blocked = broker.stream("unrelated").expect("a stream");
     let open = close_gate(&blocked);
     let behind = device.record(&blocked).expect("recorded");
@@ -104,7 +110,7 @@ fn test_host_spill_does_not_wait_for_unrelated_stream() {
 
 #[test]
 fn arrays_are_read_and_written_alike_wherever_they_are() {
-    let broker = Broker::builder(&device(MIB)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).build().expect("a broker");
     for backing in [HostBacking::Pinned, HostBacking::Pageable, HostBacking::File] {
         let mut array = broker.host_array_in(10_001, backing).expect("an array");
         assert_eq!((array.backing(), array.len(), array.is_empty()), (backing, 10_001, false));
@@ -124,8 +130,11 @@ fn results_are_viewed_without_a_copy() {
     const RUNS: u64 = 50_000;
     for backing in [HostBacking::Pinned, HostBacking::Pageable, HostBacking::File] {
         let device = device(800_000);
-        let broker =
-            Broker::builder(&device).staging(64 << 10, 64 << 10).budget(100_000).build().expect("a broker");
+        let broker = Broker::builder(&pool(&device))
+            .staging(64 << 10, 64 << 10)
+            .budget(100_000)
+            .build()
+            .expect("a broker");
         let squarer = Squarer::new(&broker, Client::new("client"), RUNS);
         let plan = broker.commit("default").expect("it fits in parts");
         let mut sink = broker.host_array_in(4 * RUNS, backing).expect("an array");
@@ -165,7 +174,8 @@ fn results_are_viewed_without_a_copy() {
 #[test]
 fn spill_files_never_outlive_their_process() {
     let directory = tempfile::tempdir().expect("a directory");
-    let broker = Broker::builder(&device(MIB)).spill_directory(directory.path()).build().expect("a broker");
+    let broker =
+        Broker::builder(&pool(&device(MIB))).spill_directory(directory.path()).build().expect("a broker");
     let array = broker.host_array_in(50 * MIB, HostBacking::File).expect("an array");
     let entries = || std::fs::read_dir(directory.path()).expect("a listing").count();
     assert_eq!((array.len(), entries()), (50 * MIB, usize::from(cfg!(windows))));
@@ -185,18 +195,18 @@ fn settings_that_cannot_be_are_refused() {
         let error = builder.build().expect_err(wanted);
         assert!(matches!(&error, BrokerError::Setting { field, .. } if *field == wanted), "{error}");
     };
-    refused(Broker::builder(&device).granularity(0), "granularity");
-    refused(Broker::builder(&device).spill_threshold(0), "spill_threshold");
-    refused(Broker::builder(&device).spill_directory("/nowhere/at/all"), "spill_directory");
+    refused(Broker::builder(&pool(&device)).granularity(0), "granularity");
+    refused(Broker::builder(&pool(&device)).spill_threshold(0), "spill_threshold");
+    refused(Broker::builder(&pool(&device)).spill_directory("/nowhere/at/all"), "spill_directory");
     device.faults().lose_device();
-    assert!(matches!(Broker::builder(&device).build(), Ok(_) | Err(BrokerError::Memory(_))));
+    assert!(matches!(Broker::builder(&pool(&device)).build(), Ok(_) | Err(BrokerError::Memory(_))));
     assert!(matches!(device.memory_info(), Err(BackendError::DeviceLost { .. })));
 }
 
 #[test]
 fn a_device_that_refuses_pinned_memory_leaves_pageable() {
     let device = device(MIB);
-    let broker = Broker::builder(&device).pinned_max(8 * MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).pinned_max(8 * MIB).build().expect("a broker");
     let array = broker.host_array(2 * MIB).expect("an array");
     assert_eq!((array.backing(), broker.stats().pinned_live_bytes), (HostBacking::Pageable, 0));
     let forced = broker.host_array_in(2 * MIB, HostBacking::Pinned);
@@ -210,7 +220,7 @@ fn arrays_in_memory_are_bounded_together() {
     use HostBacking::{File, Pageable, Pinned};
     let directory = tempfile::tempdir().expect("a directory");
     let backings = |pinned_max: u64| {
-        let broker = Broker::builder(&device(1 << 40))
+        let broker = Broker::builder(&pool(&device(1 << 40)))
             .host_memory(100 * MIB)
             .pinned_max(pinned_max)
             .spill_directory(directory.path())
@@ -231,7 +241,7 @@ fn arrays_in_memory_are_bounded_together() {
 /// Less of a batch on the device would not help, nor would any other remedy for a lack of the device's memory.
 #[test]
 fn a_lack_of_host_memory_is_not_the_devices() {
-    let broker = Broker::builder(&device(MIB)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).build().expect("a broker");
     for bytes in [1 << 60, u64::MAX] {
         let error = broker.host_array_in(bytes, HostBacking::Pageable).expect_err("more than there is");
         assert!(!error.is_out_of_memory() && error.out_of_memory().is_none(), "{error}");
@@ -246,7 +256,7 @@ fn a_spill_that_fails_names_its_directory_and_the_remedy_of_its_cause() {
     let directory = tempfile::tempdir().expect("a directory");
     let spill = directory.path().join("spill");
     std::fs::create_dir(&spill).expect("a directory");
-    let broker = Broker::builder(&device(MIB)).spill_directory(&spill).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).spill_directory(&spill).build().expect("a broker");
     std::fs::remove_dir(&spill).expect("it is empty");
     let error = broker.host_array_in(MIB, HostBacking::File).expect_err("it was removed").to_string();
     assert!(error.contains(&*spill.to_string_lossy()) && error.contains("create the directory"), "{error}");

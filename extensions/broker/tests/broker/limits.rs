@@ -1,6 +1,6 @@
 //! A process that an operator limits: each test runs again in a process of its own that has the limit.
 
-use crate::{MIB, device};
+use crate::{MIB, device, pool};
 use vrampool::backend::AllocationRequest;
 use vrampool::errors::chain;
 use vrampool::{Backend, Placement};
@@ -23,7 +23,8 @@ fn a_spill_over_the_limit_on_files_is_an_error() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let broker = Broker::builder(&device(MIB)).spill_directory(directory.path()).build().expect("a broker");
+    let broker =
+        Broker::builder(&pool(&device(MIB))).spill_directory(directory.path()).build().expect("a broker");
     let error = broker.host_array_in(MIB, HostBacking::File).expect_err("it is over the limit");
     assert!(matches!(error, BrokerError::Spill { call: "extending", bytes: MIB, .. }), "{error}");
     assert!(chain(&error).to_string().contains("ulimit -f"), "{error}");
@@ -39,7 +40,7 @@ fn a_missing_folder_for_temporary_files_matters_to_a_spill_alone() {
     if again(name, "export TMPDIR=/nonexistent/vrampool") {
         return;
     }
-    let broker = Broker::builder(&device(MIB)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).build().expect("a broker");
     assert_eq!(broker.host_array_in(MIB, HostBacking::Pageable).expect("memory").len(), MIB);
     // Where that folder would be memory, another one is used.
     if let Err(error) = broker.host_array_in(MIB, HostBacking::File) {
@@ -62,7 +63,7 @@ fn a_spill_is_on_a_disk_where_temporary_files_are_memory() {
     if again(name, &format!("export TMPDIR={MEMORY}")) {
         return;
     }
-    let broker = Broker::builder(&device(MIB)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).build().expect("a broker");
     let array = broker.host_array_in(MIB, HostBacking::File).expect("an array");
     let files: Vec<_> = std::fs::read_dir("/proc/self/fd")
         .expect("the open files")
@@ -83,7 +84,7 @@ fn what_takes_all_addresses_leaves_room_for_threads() {
         return;
     }
     let device = vrampool::host::HostDevice::new();
-    let broker = Broker::builder(&device).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).build().expect("a broker");
     let takers: [&dyn Fn(u64) -> Option<Box<dyn std::any::Any>>; 4] = [
         &|bytes| Some(Box::new(device.allocate(&AllocationRequest::new(bytes, Placement::Device)).ok()?)),
         &|bytes| Some(Box::new(broker.host_array_in(bytes, HostBacking::Pinned).ok()?)),

@@ -50,6 +50,7 @@ mod limits;
 mod model;
 mod no_device;
 mod others;
+mod pools;
 mod pressure;
 mod runs;
 mod shares;
@@ -58,6 +59,7 @@ mod staging;
 mod stream_groups;
 
 use std::sync::{Arc, Mutex};
+use vrampool::Pool;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool_broker::{
     ArrayId, ArrayRequest, Broker, BrokerError, BrokerWarning, Chunk, Client, ClientHandle, Plan, Progress,
@@ -70,11 +72,16 @@ pub(crate) fn device(bytes: u64) -> HostDevice {
     HostDevice::builder().memory_limit(bytes).build()
 }
 
+/// A pool with defaults.
+pub(crate) fn pool(device: &HostDevice) -> Pool<HostDevice> {
+    Pool::new(device).expect("a pool")
+}
+
 /// A broker with little staging, and the warnings that it gives.
 pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Arc<Mutex<Vec<BrokerWarning>>>) {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&warnings);
-    let broker = Broker::builder(device)
+    let broker = Broker::builder(&pool(device))
         .staging(64 << 10, 64 << 10)
         .pinned_max(u64::MAX)
         .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))
@@ -85,8 +92,11 @@ pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Arc<Mutex<Vec<
 /// A device and a broker with `bytes` for its clients, besides the memory of its staging.
 pub(crate) fn with_budget(bytes: u64) -> (HostDevice, Broker<HostDevice>) {
     let device = device(bytes + (64 << 10));
-    let broker =
-        Broker::builder(&device).staging(64 << 10, 64 << 10).pinned_max(u64::MAX).budget(bytes).build();
+    let broker = Broker::builder(&pool(&device))
+        .staging(64 << 10, 64 << 10)
+        .pinned_max(u64::MAX)
+        .budget(bytes)
+        .build();
     (device, broker.expect("a broker"))
 }
 

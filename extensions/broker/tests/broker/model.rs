@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error};
-use vrampool_broker::{Allocator, ArrayRequest, Broker, BrokerError, Client, ClientHandle, LimitMode, Share};
+use vrampool::{Backend, Error, Pool, Source};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, LimitMode, Share};
 
 /// The device's bytes.
 const DEVICE: u64 = 256 << 10;
@@ -78,8 +78,11 @@ fn held(arrays: &[Array], runs: u64, len: u64, slots: u64) -> u64 {
 impl Model {
     fn new(choices: &mut Choices<'_>) -> Option<Self> {
         let device = HostDevice::builder().memory_limit(DEVICE).build();
-        let allocator = [Allocator::Pool, Allocator::Default][choices.below(2)? as usize];
-        let broker = Broker::builder(&device).allocator(allocator).build().expect("a broker");
+        let cached = [u64::MAX, 0][choices.below(2)? as usize];
+        let is_virtual = choices.below(2)? == 1 && device.virtual_memory().is_some();
+        let source = if is_virtual { Source::Virtual } else { Source::Direct };
+        let pool = Pool::builder(&device).source(source).max_cached_bytes(cached).build().expect("a pool");
+        let broker = Broker::builder(&pool).build().expect("a broker");
         let runs = [choices.below(2000)? + 2, choices.below(60)? + 2, choices.below(7)? + 2];
         let settings = [Settings { streams: 1, most_runs: u64::MAX }; 3];
         Some(Self { device, broker, members: Vec::new(), settings, runs })

@@ -1,7 +1,7 @@
 //! A device that does not answer: CuBIE's tests of a manager without one, by their names. A broker is made
 //! for a device that is open, so "no device" is one that does not report its figures, and later may.
 
-use super::{MIB, device};
+use super::{MIB, device, pool};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{BackendError, Error};
 use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, HostBacking};
@@ -24,7 +24,7 @@ fn is_no_answer(error: &BrokerError) -> bool {
 /// It is made, of the size that the device is said to be.
 #[test]
 fn test_attrs_post_init_cuda_less_environment() {
-    let broker = Broker::builder(&silent(1)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&silent(1))).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     assert_eq!((client.stats().cap_bytes, broker.stats().pinned_budget_bytes), (MIB, MIB));
 }
@@ -32,7 +32,7 @@ fn test_attrs_post_init_cuda_less_environment() {
 /// The device's own error, whatever asks.
 #[test]
 fn test_sizing_raises_from_the_stored_probe_error() {
-    let broker = Broker::builder(&silent(3)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&silent(3))).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
     let error = broker.available("default").expect_err("no figures");
@@ -45,14 +45,14 @@ fn test_sizing_raises_from_the_stored_probe_error() {
 /// A later probe finds the device's memory.
 #[test]
 fn test_probe_device_sizes_a_manager_built_without_one() {
-    let broker = Broker::builder(&silent(2)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&silent(2))).build().expect("a broker");
     assert!(broker.available("default").is_err());
     assert_eq!(broker.available("default").expect("figures"), MIB);
 }
 
 #[test]
 fn test_sizing_recovers_when_a_device_appears() {
-    let broker = Broker::builder(&silent(2)).build().expect("a broker");
+    let broker = Broker::builder(&pool(&silent(2))).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [2 * MIB], 1)).expect("queued");
     assert!(broker.commit("default").is_err());
@@ -64,7 +64,8 @@ fn test_sizing_recovers_when_a_device_appears() {
 #[test]
 fn test_choose_host_memory_type_host_only_without_device() {
     let device = device(MIB);
-    let broker = Broker::builder(&device).spill_threshold(1024).pinned_max(64).build().expect("a broker");
+    let broker =
+        Broker::builder(&pool(&device)).spill_threshold(1024).pinned_max(64).build().expect("a broker");
     device.faults().lose_device();
     assert_eq!(broker.host_array(2048).expect("an array").backing(), HostBacking::File);
     assert_eq!(broker.host_array(128).expect("an array").backing(), HostBacking::Pageable);

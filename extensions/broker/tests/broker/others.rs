@@ -1,6 +1,6 @@
 //! Other users of the device. A second process on a GPU: `tests/cuda_second_process.rs`.
 
-use super::{MIB, Squarer, device};
+use super::{MIB, Squarer, device, pool};
 use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Placement};
@@ -10,7 +10,7 @@ use vrampool_broker::{ArrayRequest, Broker, BrokerWarning, Client, Progress};
 fn a_reserve_is_left_to_others() {
     let device = device(10 * MIB);
     let others = device.allocate(&AllocationRequest::new(2 * MIB, Placement::Device)).expect("memory");
-    let broker = Broker::builder(&device).reserve(3 * MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).reserve(3 * MIB).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     assert_eq!(broker.available("default").expect("bytes"), 5 * MIB);
     client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
@@ -29,7 +29,7 @@ fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
         let device = device(4 * MIB);
         let warnings = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&warnings);
-        let broker = Broker::builder(&device)
+        let broker = Broker::builder(&pool(&device))
             .staging(64 << 10, 64 << 10)
             .reserve(MIB)
             .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))

@@ -1,6 +1,6 @@
 //! Whose memory is taken back, and when.
 
-use super::{MIB, Squarer, broker, device};
+use super::{MIB, Squarer, broker, device, pool};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
@@ -166,7 +166,7 @@ fn what_was_in_use_is_waited_for_on_new_streams_too() {
     for _ in 0..20 {
         let device = device(4 * MIB);
         // Blocks enough not to wait for one.
-        let broker = Broker::builder(&device).staging(64 << 10, 2 * MIB).build().expect("a broker");
+        let broker = Broker::builder(&pool(&device)).staging(64 << 10, 2 * MIB).build().expect("a broker");
         let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
         let other = device.create_stream().expect("a stream");
         let (go, wait) = std::sync::mpsc::channel::<()>();

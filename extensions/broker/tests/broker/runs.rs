@@ -1,6 +1,6 @@
 //! What a run does with a plan's chunks.
 
-use super::{MIB, Squarer, broker, device, numbers, with_budget};
+use super::{MIB, Squarer, broker, device, numbers, pool, with_budget};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn test_repeat_chunked_solve_matches_first() {
 #[test]
 fn test_repeat_solve_with_held_result_and_collapsed_vram() {
     let device = device(4 * MIB);
-    let broker = Broker::builder(&device).staging(64 << 10, 64 << 10).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).staging(64 << 10, 64 << 10).build().expect("a broker");
     let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
     let (numbers, plan) = (numbers(1_000_000), broker.commit("default").expect("it fits"));
     let solve = || {
@@ -266,7 +266,7 @@ fn every_failing_call_is_an_error_and_nothing_is_lost() {
 fn a_run_that_failed_copies_into_no_array_of_the_program() {
     let latency = Duration::from_millis(20);
     let device = HostDevice::builder().memory_limit(4 * MIB).work_latency(latency).build();
-    let broker = Broker::builder(&device).pinned_max(u64::MAX).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device)).pinned_max(u64::MAX).build().expect("a broker");
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
     let plan = broker.commit("default").expect("it fits");
     let (numbers, mut squares) = (numbers(100_000), broker.host_array(400_000).expect("an array"));

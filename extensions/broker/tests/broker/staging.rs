@@ -1,6 +1,6 @@
 //! Pinned blocks that copies go through: nothing waits for one that does not come.
 
-use super::{MIB, Squarer, device, numbers};
+use super::{MIB, Squarer, device, numbers, pool};
 use std::sync::mpsc;
 use std::time::Duration;
 use vrampool::BackendError;
@@ -31,7 +31,7 @@ fn upload(broker: &Broker<HostDevice>, bytes: u64) {
 
 /// A broker with these limits on a block, on all blocks, and on pinned bytes.
 fn staged(device: &HostDevice, [block, all]: [u64; 2], pinned: u64) -> Broker<HostDevice> {
-    Broker::builder(device).staging(block, all).pinned_max(pinned).build().expect("a broker")
+    Broker::builder(&pool(device)).staging(block, all).pinned_max(pinned).build().expect("a broker")
 }
 
 /// The block of 128 KiB is idle and all that the ledger grants, and the rest needs one of 64 KiB.
@@ -108,8 +108,11 @@ fn a_block_that_cannot_be_asked_for_is_dropped() {
 fn staging_stays_within_its_bound() {
     let device = device(16 * MIB);
     for (most, streams) in [(64 << 10, 3), (128 << 10, 3), (1 << 20, 2)] {
-        let broker =
-            Broker::builder(&device).staging(64 << 10, most).budget(2 * MIB).build().expect("a broker");
+        let broker = Broker::builder(&pool(&device))
+            .staging(64 << 10, most)
+            .budget(2 * MIB)
+            .build()
+            .expect("a broker");
         let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
         broker.set_streams("default", streams).expect("idle");
         let plan = broker.commit("default").expect("it fits");
@@ -120,8 +123,12 @@ fn staging_stays_within_its_bound() {
         assert_eq!(broker.stats().pinned_live_bytes, 0);
     }
     // Without any pinned memory it goes by the pageable way.
-    let broker =
-        Broker::builder(&device).staging(64 << 10, 0).pinned_max(0).budget(MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device))
+        .staging(64 << 10, 0)
+        .pinned_max(0)
+        .budget(MIB)
+        .build()
+        .expect("a broker");
     let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
     let error = BackendError::out_of_memory(0, None);
     let plan = broker.commit("default").expect("it fits");

@@ -5,9 +5,9 @@ mod served;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use std::time::Duration;
-use vrampool::Backend;
 use vrampool::host::HostDevice;
 use vrampool::telemetry::{Publisher, publish};
+use vrampool::{Backend, Pool};
 use vrampool_broker::{ArrayRequest, Broker, Client, ClientHandle, HostBacking, Plan, Share};
 use vrampool_test_support::samples;
 
@@ -34,7 +34,8 @@ fn holder(
 fn the_figures_are_the_brokers_own() {
     let (recorder, handle) = recorder();
     let device = HostDevice::builder().memory_limit(1 << 20).build();
-    let builder = Broker::builder(&device).name("figures").reserve(1 << 10).pinned_max(1 << 16);
+    let pool = Pool::builder(&device).name("parent").build().expect("a pool");
+    let builder = Broker::builder(&pool).name("figures").reserve(1 << 10).pinned_max(1 << 16);
     let broker = builder.build().expect("a broker");
     let (one, plan) = holder(&broker, "one", 600 << 10);
     let twin = broker.register(Client::new("one").group("twin")).expect("a client");
@@ -49,7 +50,10 @@ fn the_figures_are_the_brokers_own() {
     let _file = broker.host_array_in(12_345, HostBacking::File).expect("an array");
     let _pinned = broker.host_array_in(4096, HostBacking::Pinned).expect("an array");
     assert!(broker.commit("no group").is_err());
-    metrics::with_local_recorder(&recorder, || publish(&broker));
+    metrics::with_local_recorder(&recorder, || {
+        publish(&broker);
+        publish(&pool);
+    });
     let series = samples(&handle.render());
     let labels = format!("broker=\"figures\",backend=\"host\",device=\"{}\"", device.id().key);
     let value = |name: &str, more: &str| {
@@ -57,6 +61,12 @@ fn the_figures_are_the_brokers_own() {
         *series.get(&name).unwrap_or_else(|| panic!("no {name} in {series:#?}"))
     };
     let held = two.stats().held_bytes as f64;
+    let child = |name: &str| {
+        let name = format!("vrampool_child_{name}{{pool=\"parent\",");
+        let found = series.iter().find(|(of, _)| of.starts_with(&name) && of.contains("child=\"figures\""));
+        found.map(|(_, &value)| value)
+    };
+    assert_eq!((child("live_bytes"), child("limit_bytes")), (Some(held), Some(f64::INFINITY)));
     assert!(held >= 700.0 * 1024.0);
     assert_eq!((value("clients", ""), value("held_bytes", "")), (3.0, held));
     assert_eq!((value("budget_bytes", ""), value("reserve_bytes", "")), (f64::INFINITY, 1024.0));
@@ -105,7 +115,8 @@ fn counters_of_clients_and_brokers_that_have_ended_do_not_fall() {
     };
     let mut chunks = 0.0;
     for _ in 0..2 {
-        let broker = Broker::builder(&device).name("again").build().expect("a broker");
+        let broker =
+            Broker::builder(&Pool::new(&device).expect("a pool")).name("again").build().expect("a broker");
         publisher.add(&broker).expect("the one before has ended");
         let error = publisher.add(&broker.clone()).expect_err("the same broker twice");
         assert!(error.to_string().contains("add each broker once"), "{error}");

@@ -23,7 +23,10 @@ fn get(exporter: &Exporter, accept: &str) -> String {
 #[test]
 fn exported_and_listed_are_the_same() {
     let (recorder, handle) = recorder();
-    let broker = Broker::builder(&HostDevice::new()).name("all").build().expect("a broker");
+    let broker = Broker::builder(&Pool::new(&HostDevice::new()).expect("a pool"))
+        .name("all")
+        .build()
+        .expect("a broker");
     let _client = broker.register(Client::new("client")).expect("a client");
     metrics::with_local_recorder(&recorder, || {
         describe(&METRICS);
@@ -53,7 +56,9 @@ fn exported_and_listed_are_the_same() {
 fn pools_and_brokers_are_served_together() {
     let (device, exporter) = (HostDevice::new(), exporter());
     let pool = Pool::builder(&device).name("same").build().expect("a pool");
-    let brokers = [(); 2].map(|()| Broker::builder(&device).name("same").build().expect("a broker"));
+    let brokers = [(); 2].map(|()| {
+        Broker::builder(&Pool::new(&device).expect("a pool")).name("same").build().expect("a broker")
+    });
     let _clients = brokers.each_ref().map(|broker| broker.register(Client::new("client")).expect("a client"));
     exporter.add(&pool).expect("the only pool");
     brokers.iter().for_each(|broker| exporter.add(broker).expect("each once"));
@@ -82,7 +87,10 @@ fn a_name_is_free_once_its_owner_dropped_it_also_while_others_publish() {
     std::thread::scope(|scope| {
         let owner = scope.spawn(|| {
             for _ in 0..ROUNDS {
-                let broker = Broker::builder(&device).name("again").build().expect("a broker");
+                let broker = Broker::builder(&Pool::new(&device).expect("a pool"))
+                    .name("again")
+                    .build()
+                    .expect("a broker");
                 for publisher in &publishers {
                     publisher.add(&broker).expect("the broker before has ended");
                 }

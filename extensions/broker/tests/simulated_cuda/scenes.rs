@@ -37,7 +37,7 @@ fn stager(device: &CudaDevice) -> Outcome {
 }
 
 fn broker_run(device: &CudaDevice) -> Outcome {
-    let broker = Broker::builder(device).staging(16 * KIB, 64 * KIB).build()?;
+    let broker = Broker::builder(&Pool::new(device)?).staging(16 * KIB, 64 * KIB).build()?;
     // A granule for each of two streams; and more than goes through at once.
     let share = 2 * broker.granularity();
     let runs = share * 2 / 5;

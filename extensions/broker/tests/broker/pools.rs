@@ -1,0 +1,101 @@
+//! A broker is a client of a pool: its memory is a child of the pool, on every source.
+
+use super::{MIB, device};
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client};
+
+const LIMIT: u64 = 8 * MIB;
+
+/// Calls `test` with a pool of each source that this device has, whose limit is half of the device.
+fn on_each_source(test: impl Fn(&HostDevice, Pool<HostDevice>)) {
+    for &source in Source::ALL {
+        let device = HostDevice::builder().memory_limit(2 * LIMIT).granularity(64 << 10).build();
+        if source != Source::Virtual || device.virtual_memory().is_some() {
+            let pool = Pool::builder(&device)
+                .source(source)
+                .size_classes(SizeClasses::EXACT)
+                .limit(LIMIT)
+                .build()
+                .expect("a pool");
+            test(&device, pool);
+        }
+    }
+}
+
+#[test]
+fn a_broker_and_its_pool_are_within_one_limit() {
+    on_each_source(|device, pool| {
+        let (source, stream) = (pool.source(), device.create_stream().expect("a stream"));
+        let own = pool.allocate(4 * MIB, &stream).expect("memory");
+        let broker = Broker::builder(&pool).build().expect("a broker");
+        let client = broker.register(Client::new("client")).expect("a client");
+        let commit = || {
+            client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
+            let plan = broker.commit("default").expect("it fits in chunks");
+            let (held, stats) = (client.stats().held_bytes, pool.stats());
+            assert_eq!(plan.partition().chunk_len(), held, "{source}");
+            assert_eq!(
+                (broker.pool().stats().live_bytes, pool.own_stats().live_bytes),
+                (held, stats.live_bytes - held)
+            );
+            held
+        };
+        assert_eq!(commit(), 4 * MIB, "{source}: what the pool's own memory leaves");
+        assert_eq!(broker.stats().counts.retries, 0, "{source}");
+        assert!(pool.allocate(64 << 10, &stream).is_err_and(|error| error.is_out_of_memory()), "{source}");
+        // Idle memory of each serves the other.
+        broker.evict_all().expect("idle");
+        let more = pool.allocate(2 * MIB, &stream).expect("what the broker left");
+        assert_eq!(commit(), 2 * MIB, "{source}");
+        drop((own, more));
+        assert_eq!(commit(), LIMIT, "{source}");
+        pool.close();
+        client.queue(ArrayRequest::scratch("x", [10 * MIB], 1)).expect("queued");
+        let closed = broker.commit("default").expect_err("its pool is closed");
+        assert!(matches!(closed, BrokerError::Memory(Error::Closed)), "{source}: {closed}");
+        drop((client, broker, pool));
+        assert_eq!(device.memory_info().expect("figures").free_bytes, 2 * LIMIT, "{source}");
+    });
+}
+
+/// The pool's own blocks come and go between commits: the device never gives more than the limit.
+#[test]
+fn no_sequence_of_commits_and_requests_exceeds_the_limit() {
+    on_each_source(|device, pool| {
+        let (mut rng, stream) = (fastrand::Rng::with_seed(7), device.create_stream().expect("a stream"));
+        let broker = Broker::builder(&pool).budget(6 * MIB).build().expect("a broker");
+        let clients =
+            ["one", "two"].map(|name| broker.register(Client::new(name).group(name)).expect("a client"));
+        let mut own = Vec::new();
+        for _ in 0..300 {
+            match rng.u8(..4) {
+                0 => own.extend(pool.allocate(rng.u64(1..2 * MIB), &stream)),
+                1 if !own.is_empty() => drop(own.swap_remove(rng.usize(..own.len()))),
+                _ => {
+                    let client = &clients[rng.usize(..2)];
+                    let request = ArrayRequest::scratch("x", [64, rng.u64(1..100_000)], 1);
+                    client.queue(request).expect("queued");
+                    if let Err(error) = broker.commit(client.name()) {
+                        assert!(error.is_out_of_memory(), "{error}");
+                    }
+                }
+            }
+            let used = 2 * LIMIT - device.memory_info().expect("figures").free_bytes;
+            let (stats, held) = (pool.stats(), broker.stats().held_bytes);
+            assert!(used <= LIMIT && stats.held_bytes <= LIMIT && held <= 6 * MIB, "{used}, {held}: {stats}");
+            let alone: u64 = own.iter().map(|block| block.capacity()).sum();
+            assert_eq!(stats.live_bytes, alone + held);
+        }
+    });
+}
+
+#[test]
+fn the_budget_is_the_childs_limit() {
+    let pool = Pool::new(&device(MIB)).expect("a pool");
+    let broker = Broker::builder(&pool).name("half").budget(MIB / 2).build().expect("a broker");
+    assert_eq!((broker.pool().limit(), broker.stats().budget_bytes), (Some(MIB / 2), Some(MIB / 2)));
+    let stream = broker.stream("default").expect("a stream");
+    let error = broker.pool().allocate(MIB, &stream).expect_err("it is above the limit");
+    assert!(error.is_out_of_memory() && error.to_string().contains("limit is 512.0 KiB"), "{error}");
+}
