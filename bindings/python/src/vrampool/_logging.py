@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import os
 
 from ._abi import LIBRARY, LogCallback
 
@@ -19,10 +21,15 @@ _DEFAULT = 30
 #: The callback that C holds.
 _held: Any = None
 
+#: Held while a line imports `logging`, which a fork waits for: else the child has the locks of that import, and may import nothing.
+_importing = _thread.allocate_lock()
+os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)
+
 
 def _on_line(_user: object, level: int, target: bytes, text: bytes) -> None:
     # With the first line: most programs have none.
-    import logging
+    with _importing:
+        import logging
 
     part = target.decode("utf-8", "replace").removeprefix("vrampool").strip("_:").replace("::", ".")
     logger = logging.getLogger(f"vrampool.{part}" if part else "vrampool")
