@@ -173,11 +173,6 @@ def test_options_that_cannot_be_are_named(options: dict[str, int | str], said: s
         Pool("host", **options)  # type: ignore[arg-type]
 
 
-def test_devices_that_are_not_there_are_named() -> None:
-    with pytest.raises(vrampool.Error, match="moon"):
-        Pool("moon")
-
-
 def test_decay_and_peaks(pool: Pool) -> None:
     pool.allocate(8 * MIB).free()
     assert pool.stats().peak_live_bytes == 8 * MIB

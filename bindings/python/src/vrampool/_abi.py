@@ -26,10 +26,7 @@ class CBlock(ctypes.Structure):
 
     _fields_ = [
         ("struct_size", c_size_t),
-        ("address", c_uint64),
-        ("requested", c_uint64),
-        ("bytes", c_uint64),
-        ("pool", c_uint64),
+        *((name, c_uint64) for name in ("address", "requested", "bytes", "pool")),
         ("stream", c_void_p),
     ]
 
@@ -45,15 +42,10 @@ class CChunk(ctypes.Structure):
 
     _fields_ = [
         ("struct_size", c_size_t),
-        ("index", c_uint64),
-        ("first_run", c_uint64),
-        ("runs", c_uint64),
-        ("stream_index", c_uint64),
+        *((name, c_uint64) for name in ("index", "first_run", "runs", "stream_index")),
         ("stream", c_void_p),
         ("arrays", c_uint64),
-        ("array", POINTER(c_uint64)),
-        ("address", POINTER(c_uint64)),
-        ("bytes", POINTER(c_uint64)),
+        *((name, POINTER(c_uint64)) for name in ("array", "address", "bytes")),
     ]
 
 

@@ -13,23 +13,23 @@ from ._library import LIBRARY
 Progress = Callable[[int, int], object]
 
 
-def _array(numbers: Sequence[int]) -> Any:
-    return (c_uint64 * len(numbers))(*numbers)
+def _array(numbers: Sequence[int]) -> tuple[Any, int]:
+    return (c_uint64 * len(numbers))(*numbers), len(numbers)
 
 
 def save(numbers: Sequence[int], progress: Progress | None) -> None:
     """Copies mapped segments to the host, after the work that uses them: all of them or none."""
-    _progress.call("segments_save", _array(numbers), len(numbers), progress=progress)
+    _progress.call("segments_save", *_array(numbers), progress=progress)
 
 
 def restore(numbers: Sequence[int], progress: Progress | None) -> None:
     """Copies what was saved back to segments that were unmapped since, once; it stays on the host until `forget`."""
-    _progress.call("segments_restore", _array(numbers), len(numbers), progress=progress)
+    _progress.call("segments_restore", *_array(numbers), progress=progress)
 
 
 def forget(numbers: Sequence[int], keep_memory: bool) -> None:
     """Forgets what was saved, and keeps its host memory for the next `save` or releases it."""
-    LIBRARY.call("segments_forget", _array(numbers), len(numbers), int(keep_memory))
+    LIBRARY.call("segments_forget", *_array(numbers), int(keep_memory))
 
 
 def check() -> None:

@@ -22,10 +22,7 @@ def snapshot(device: object = None) -> dict[str, Any]:
     """
     known = pools()
     wanted = device_index(device) if known and device is not None else None
-    return _whole({index: of.snapshot() for index, of in known.items() if wanted in (None, index)})
-
-
-def _whole(of_pools: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    of_pools = {index: of.snapshot() for index, of in known.items() if wanted in (None, index)}
     keys = ("pool", "device", "backend", "source", "limit")
     return {
         "segments": [_segment(segment, device) for device, of in of_pools.items() for segment in of["segments"]],
