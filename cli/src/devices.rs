@@ -3,10 +3,9 @@
 use crate::stdout::print;
 use crate::table::{human, table};
 use clap::Args;
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::error::Error;
-use vrampool::any::{self, AnyDevice, Devices};
-use vrampool::backend::DeviceKind;
+use vrampool::any::{self, Devices};
 
 /// The environment variable that names the device of `auto`.
 const VARIABLE: &str = "VRAMPOOL_BACKEND";
@@ -19,92 +18,70 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The JSON object.
-#[derive(Debug, Serialize)]
-struct Listing {
-    devices: Vec<Row>,
-    unavailable: Vec<Unavailable>,
-    /// The device that `auto` opens in this environment.
-    auto: Option<String>,
-    /// Why `auto` opens none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auto_fails: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Row {
-    name: String,
-    backend: &'static str,
-    device: String,
-    kind: &'static str,
-    total_bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Unavailable {
-    backend: &'static str,
-    reason: String,
-}
-
 /// Prints the available devices.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let listing = Listing::new(any::devices(), any::from_environment());
-    let text = if arguments.json { serde_json::to_string(&listing)? } else { listing.table() };
+    let devices = any::devices();
+    let auto = auto(&devices);
+    let text = if arguments.json { json(&devices, &auto).to_string() } else { table_of(&devices, &auto) };
     print(text)
 }
 
-impl Listing {
-    /// `chosen` is the device that the environment names.
-    fn new(devices: Devices, chosen: Result<Option<AnyDevice>, vrampool::Error>) -> Self {
-        let best = devices.best().map(|best| best.name.clone());
-        let (auto, auto_fails) = match chosen {
-            Ok(None) => (best, None),
-            // It opened, so the variable is a name.
-            Ok(Some(_)) => match std::env::var(VARIABLE).unwrap_or_default().trim() {
-                "auto" => (best, None),
-                name => (Some(name.to_owned()), None),
-            },
-            Err(error) => (None, Some(error.to_string())),
-        };
-        let row = |device: any::DeviceListing| Row {
-            name: device.name,
-            backend: device.backend,
-            device: device.device,
-            kind: match device.kind {
-                DeviceKind::Discrete => "discrete",
-                DeviceKind::Integrated => "integrated",
-                DeviceKind::Cpu => "cpu",
-                _ => "other",
-            },
-            total_bytes: device.total_bytes.unwrap_or(0),
-        };
-        let unavailable =
-            |absent: any::Absent| Unavailable { backend: absent.backend, reason: absent.reason.to_string() };
-        Self {
-            devices: devices.there.into_iter().map(row).collect(),
-            unavailable: devices.absent.into_iter().map(unavailable).collect(),
-            auto,
-            auto_fails,
-        }
-    }
+/// The device that `auto` opens in this environment, if there is one; or why it opens none.
+type Auto = Result<Option<String>, vrampool::Error>;
 
-    fn table(&self) -> String {
-        let rows = self.devices.iter().map(|row| {
-            let memory = if row.total_bytes == 0 { "unknown".into() } else { human(row.total_bytes) };
-            [row.name.clone(), row.device.clone(), row.kind.into(), memory]
-        });
-        let mut text = table(Some(["name", "device", "kind", "memory"]), 0..3, rows) + "\n";
-        match (&self.auto, &self.auto_fails) {
-            (Some(auto), _) if std::env::var_os(VARIABLE).is_some_and(|name| !name.is_empty()) => {
-                text += &format!("\n`auto` is {auto}, by {VARIABLE}.");
-            }
-            (Some(auto), _) => text += &format!("\n`auto` is {auto}."),
-            (None, Some(reason)) => text += &format!("\n`auto` opens no device: {reason}"),
-            (None, None) => {}
-        }
-        for absent in &self.unavailable {
-            text += &format!("\n{}", absent.reason);
-        }
-        text
+fn auto(devices: &Devices) -> Auto {
+    let best = devices.best().map(|best| best.name.clone());
+    Ok(match any::from_environment()? {
+        None => best,
+        // It opened, so the variable is a name.
+        Some(_) => match std::env::var(VARIABLE).unwrap_or_default().trim() {
+            "auto" => best,
+            name => Some(name.to_owned()),
+        },
+    })
+}
+
+fn json(devices: &Devices, auto: &Auto) -> Value {
+    let there = devices.there.iter().map(|device| {
+        json!({
+            "name": device.name,
+            "backend": device.backend,
+            "device": device.device,
+            "kind": format!("{:?}", device.kind).to_lowercase(),
+            "total_bytes": device.total_bytes.unwrap_or(0),
+        })
+    });
+    let absent = devices.absent.iter();
+    let absent =
+        absent.map(|absent| json!({ "backend": absent.backend, "reason": absent.reason.to_string() }));
+    let mut listing = json!({
+        "devices": there.collect::<Vec<_>>(),
+        "unavailable": absent.collect::<Vec<_>>(),
+        "auto": auto.as_ref().ok(),
+    });
+    if let Err(error) = auto {
+        listing["auto_fails"] = error.to_string().into();
     }
+    listing
+}
+
+fn table_of(devices: &Devices, auto: &Auto) -> String {
+    let rows = devices.there.iter().map(|device| {
+        let kind = format!("{:?}", device.kind).to_lowercase();
+        let memory = device.total_bytes.filter(|bytes| *bytes > 0).map_or_else(|| "unknown".into(), human);
+        [device.name.clone(), device.device.clone(), kind, memory]
+    });
+    let mut text = table(Some(["name", "device", "kind", "memory"]), 0..3, rows) + "\n";
+    match auto {
+        Ok(Some(auto)) if std::env::var_os(VARIABLE).is_some_and(|name| !name.is_empty()) => {
+            text += &format!("\n`auto` is {auto}, by {VARIABLE}.");
+        }
+        Ok(Some(auto)) => text += &format!("\n`auto` is {auto}."),
+        Ok(None) => {}
+        Err(reason) => text += &format!("\n`auto` opens no device: {reason}"),
+    }
+    for absent in &devices.absent {
+        text += &format!("\n{}", absent.reason);
+    }
+    text
 }

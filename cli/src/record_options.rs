@@ -36,24 +36,10 @@ impl RecordOptions {
         Ok(Recording(Some((output, Recorder::with_events(events)))))
     }
 
-    /// Checks that the output can be created and is none of `inputs`, before there is something to record.
-    pub(crate) fn check<P: AsRef<Path>>(
-        &self,
-        inputs: impl IntoIterator<Item = P>,
-    ) -> Result<(), TraceError> {
-        self.start(inputs, 0).map(drop)
-    }
-
     /// The file to record to.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.record.as_deref()
-    }
-
-    /// Whether there is one.
-    #[must_use]
-    pub fn is_given(&self) -> bool {
-        self.record.is_some()
     }
 }
 

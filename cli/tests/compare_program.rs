@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 use std::collections::HashMap;
+use std::process::Command;
 #[cfg(target_os = "linux")]
 use vrampool_test_support::interrupted;
-use vrampool_test_support::{command, outcome};
+use vrampool_test_support::{command, failed, outcome, printed, rows};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -12,17 +13,13 @@ fn trace(name: &str) -> String {
     format!("{ROOT}/benches/traces/{name}.csv.gz")
 }
 
-fn program(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
-    outcome(
-        command(env!("CARGO_BIN_EXE_vrampool")).envs(variables.iter().copied()).arg("replay").args(arguments),
-    )
+fn replay(arguments: &[&str]) -> Command {
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+    command.arg("replay").args(arguments);
+    command
 }
 
-fn rows(json: &str) -> Vec<HashMap<String, Value>> {
-    json.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
-
-fn number(row: &HashMap<String, Value>, key: &str) -> u64 {
+fn number(row: &Value, key: &str) -> u64 {
     row[key].as_u64().expect(key)
 }
 
@@ -30,9 +27,13 @@ fn number(row: &HashMap<String, Value>, key: &str) -> u64 {
 fn least_before(name: &str) -> u64 {
     let results = std::fs::read_to_string(format!("{ROOT}/benches/results/host/size_classes.jsonl"));
     let mut peaks = HashMap::new();
-    for row in rows(&results.expect("results")).iter().filter(|row| row["trace"] == name) {
+    for line in results.expect("results").lines() {
+        let row: Value = serde_json::from_str(line).expect(line);
+        if row["trace"] != name {
+            continue;
+        }
         let peak = peaks.entry(row["choice"].to_string()).or_insert(0);
-        *peak = number(row, "peak_reserved").max(*peak);
+        *peak = number(&row, "peak_reserved").max(*peak);
     }
     peaks.into_values().min().expect("a choice")
 }
@@ -42,16 +43,14 @@ fn the_best_holds_at_most_two_percent_more_than_everything_tried() {
     for name in ["resnet50", "gpt2", "serve_mixed", "multistream"] {
         // The others take minutes without optimisations.
         let source: &[&str] = if name == "serve_mixed" { &["--source", "virtual"] } else { &[] };
-        let (code, out, err) = program(&[&["--compare", "--json", &trace(name)], source].concat(), &[]);
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
-        let rows = rows(&out);
-        let combined = |row: &&HashMap<String, Value>| row["size_classes"] != "half-fitted";
+        let rows = rows(&mut replay(&[&["--compare", "--json", &trace(name)], source].concat()));
+        let combined = |row: &&Value| row["size_classes"] != "half-fitted";
         let tried: Vec<_> = rows.iter().filter(combined).collect();
         let sources = if source.is_empty() { 4 } else { 1 };
-        assert_eq!(tried.len(), sources * 6, "three sources, and an arena that keeps nothing: {out}");
+        assert_eq!(tried.len(), sources * 6, "three sources, and an arena that keeps nothing: {rows:?}");
         let least = tried.iter().map(|row| number(row, "peak_reserved")).min().expect("rows");
         let best: Vec<_> = rows.iter().filter(|row| row["best"] == true).collect();
-        assert_eq!(best.len(), 1, "{out}");
+        assert_eq!(best.len(), 1, "{rows:?}");
         let best = number(best[0], "peak_reserved") as f64;
         for least in [least, least_before(name)] {
             assert!(best <= 1.02 * least as f64, "{name}: {best} of {least}");
@@ -62,42 +61,42 @@ fn the_best_holds_at_most_two_percent_more_than_everything_tried() {
 #[test]
 fn the_settings_of_the_best_hold_what_was_measured() {
     for (options, settings) in [
-        (&[][..], &["Source::Virtual", "SizeClasses::Tight", "source=\"virtual\""][..]),
-        (&["--source", "direct", "--size-classes", "exact"], &["SizeClasses::EXACT", "source=\"direct\""]),
+        (&[][..], "source=virtual\n    size_classes=tight\n"),
+        (&["--source", "direct", "--size-classes", "exact"], "source=direct\n    size_classes=exact\n"),
         (
             &["--source", "arena"],
-            &[".limit(1 << 30).max_cached_bytes(0)", "limit=\"1GiB\", max_cached_bytes=0"],
+            "source=arena\n    size_classes=geometric\n    limit=1GiB\n    max_cached_bytes=0\n",
         ),
-        (&["--source", "direct"], &["fitted::load(\"multistream.classes\")?", "First: vrampool fit"]),
+        (&["--source", "direct"], "source=direct\n    size_classes=fitted:multistream.classes\n"),
     ] {
         let file = trace("multistream");
         let arguments = [&["--compare", &file], options].concat();
-        let (code, out, err) = program(&arguments, &[]);
-        assert_eq!((code, err.as_str()), (Some(0), ""));
-        assert!(settings.iter().all(|setting| out.contains(setting)), "{options:?}: {out}");
+        let out = printed(&mut replay(&arguments));
+        assert!(out.ends_with(&format!(":\n    {settings}")), "{options:?}: {out}");
         assert!(out.contains("as recorded"), "the figures of the peer: {out}");
-        let (_, environment) = out.split_once("Environment:\n").expect("the environment");
-        if environment.contains("fitted:") {
+        if settings.contains("fitted:") {
+            assert!(out.contains("First: vrampool fit"), "{out}");
             continue;
         }
-        let variables: Vec<_> =
-            environment.lines().map(|line| line.trim().split_once('=').expect(line)).collect();
-        let (_, again, err) = program(&[&file, "--json"], &variables);
-        let peak = rows(&again).iter().map(|row| number(row, "peak_reserved")).max();
-        let (_, compared, _) = program(&[&arguments[..], &["--json"]].concat(), &[]);
-        let best = rows(&compared).into_iter().find(|row| row["best"] == true).expect("the best");
-        assert_eq!(peak, Some(number(&best, "peak_reserved")), "{variables:?}: {err}");
+        let mut again = replay(&[&file, "--json"]);
+        for (name, text) in settings.lines().map(|line| line.trim().split_once('=').expect(line)) {
+            again.env(format!("VRAMPOOL_{}", name.to_uppercase()), text);
+        }
+        let peak = rows(&mut again).iter().map(|row| number(row, "peak_reserved")).max();
+        let compared = rows(replay(&arguments).arg("--json"));
+        let best = compared.iter().find(|row| row["best"] == true).expect("the best");
+        assert_eq!(peak, Some(number(best, "peak_reserved")), "{settings}");
     }
 }
 
 #[test]
 fn unseen_sizes_are_said_to_be_unknown() {
-    let (_, varied, _) = program(&["--compare", &trace("gpt2")], &[]);
+    let varied = printed(&mut replay(&["--compare", &trace("gpt2")]));
     let words = varied.split_whitespace().collect::<Vec<_>>().join(" ");
     for text in ["of the requests have sizes that its first half does not have", "half-fitted"] {
         assert!(words.contains(text), "{text}: {varied}");
     }
-    let (_, repeated, _) = program(&["--compare", &trace("resnet50")], &[]);
+    let repeated = printed(&mut replay(&["--compare", &trace("resnet50")]));
     assert!(!repeated.contains("half"), "{repeated}");
     assert!(repeated.contains("Unknown: other programs, and times"), "{repeated}");
 }
@@ -105,14 +104,13 @@ fn unseen_sizes_are_said_to_be_unknown() {
 #[test]
 fn a_choice_that_fails_is_named_and_the_others_are_compared() {
     let file = trace("multistream");
-    let (code, out, err) = program(&["--compare", "--json", "--limit", "400MiB", &file], &[]);
+    let (code, out, err) = outcome(&mut replay(&["--compare", "--json", "--limit", "400MiB", &file]));
     assert_eq!(code, Some(0), "{err}");
     assert!(err.contains("virtual, fixed: ") && err.contains("raise `limit`"), "{err}");
-    assert!(rows(&out).len() > 5, "{out}");
-    let (code, out, err) = program(&["--compare", "--limit", "1MiB", &file], &[]);
-    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(out.lines().count() > 5, "{out}");
+    let err = failed(&mut replay(&["--compare", "--limit", "1MiB", &file]), 1);
     assert!(err.ends_with("error: multistream: no source serves it with these flags\n"), "{err}");
-    assert_eq!(program(&["--compare", "--touch", &file], &[]).0, Some(2));
+    failed(&mut replay(&["--compare", "--touch", &file]), 2);
 }
 
 /// An interrupt that comes while the program runs; without Linux nothing shows when it listens.

@@ -1,23 +1,26 @@
 //! `vrampool devices`, and which device the other commands take.
 
 use serde_json::Value;
-use std::process::Output;
+use std::process::{Command, Output};
 use vrampool::any;
-use vrampool_test_support::{command, outcome};
+use vrampool_test_support::{command, failed, printed};
 
-/// Exit status, standard output and standard error, with `VRAMPOOL_BACKEND` set or not.
-fn vrampool(arguments: &[&str], backend: Option<&str>) -> (Option<i32>, String, String) {
+/// With `VRAMPOOL_BACKEND` set or not.
+fn vrampool(arguments: &[&str], backend: Option<&str>) -> Command {
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
     let backend = backend.map(|backend| ("VRAMPOOL_BACKEND", backend));
-    outcome(
-        command(env!("CARGO_BIN_EXE_vrampool")).args(arguments).env_remove("VRAMPOOL_BACKEND").envs(backend),
-    )
+    command.args(arguments).env_remove("VRAMPOOL_BACKEND").envs(backend);
+    command
+}
+
+/// The listing as JSON.
+fn listing(backend: Option<&str>) -> Value {
+    vrampool_test_support::rows(&mut vrampool(&["devices", "--json"], backend)).remove(0)
 }
 
 #[test]
 fn json_has_what_the_library_lists() {
-    let (code, out, err) = vrampool(&["devices", "--json"], None);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
-    let listing: Value = serde_json::from_str(&out).expect("JSON");
+    let listing = listing(None);
     let devices = any::devices();
     let texts = |list: &Value, key: &str| {
         let list = list.as_array().expect("a list");
@@ -65,8 +68,7 @@ fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
 
 #[test]
 fn the_table_says_what_is_there_what_auto_is_and_why_the_rest_is_not() {
-    let (code, out, err) = vrampool(&["devices"], None);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut vrampool(&["devices"], None));
     let devices = any::devices();
     for device in &devices.there {
         assert!(out.contains(&device.name) && out.contains(&device.device), "{out}");
@@ -80,18 +82,12 @@ fn the_table_says_what_is_there_what_auto_is_and_why_the_rest_is_not() {
 
 #[test]
 fn auto_is_what_the_environment_names() {
-    let (code, out, err) = vrampool(&["devices"], Some("host"));
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut vrampool(&["devices"], Some("host")));
     assert!(out.contains("`auto` is host, by VRAMPOOL_BACKEND."), "{out}");
-    let (code, out, err) = vrampool(&["devices"], Some("abacus"));
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut vrampool(&["devices"], Some("abacus")));
     assert!(out.contains("`auto` opens no device: ") && out.contains("VRAMPOOL_BACKEND=`abacus`"), "{out}");
-    let json = |backend| -> Value {
-        let (_, out, _) = vrampool(&["devices", "--json"], Some(backend));
-        serde_json::from_str(&out).expect("JSON")
-    };
-    assert_eq!(json("host")["auto"], "host");
-    let refused = json("abacus");
+    assert_eq!(listing(Some("host"))["auto"], "host");
+    let refused = listing(Some("abacus"));
     assert!(
         refused["auto"].is_null() && refused["auto_fails"].as_str().is_some_and(|why| why.contains("abacus"))
     );
@@ -109,17 +105,14 @@ fn a_flag_comes_before_the_environment_and_that_before_the_default() {
         (&["--backend", "host"], Some("abacus")),
         (&["--backend", "auto"], Some("host")),
     ] {
-        let (code, out, err) = replay(arguments, environment);
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{arguments:?}, {environment:?}");
+        let out = printed(&mut replay(arguments, environment));
         assert!(out.contains(r#""backend":"host""#), "{out}");
     }
     for arguments in [&[][..], &["--backend", "auto"]] {
-        let (code, out, err) = replay(arguments, Some("abacus"));
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        let err = failed(&mut replay(arguments, Some("abacus")), 1);
         assert!(err.contains("VRAMPOOL_BACKEND=`abacus`") && err.contains("known are auto"), "{err}");
     }
     let best = any::devices().best().expect("the host at the least").backend;
-    let (code, out, err) = replay(&["--backend", "auto"], None);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut replay(&["--backend", "auto"], None));
     assert!(out.contains(&format!(r#""backend":"{best}""#)), "{out}");
 }

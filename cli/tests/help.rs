@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use vrampool::settings::Scope;
 use vrampool::{Settings, any};
-use vrampool_test_support::program;
+use vrampool_test_support::{command, failed, printed, program};
+
+fn vrampool(arguments: &[&str]) -> Command {
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+    command.args(arguments);
+    command
+}
 
 fn stdout(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_vrampool")).args(arguments).output();
-    let output = output.expect("the program starts");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    printed(&mut vrampool(arguments))
 }
 
 #[test]
@@ -37,10 +40,7 @@ fn the_help_names_the_program_as_it_is_installed() {
 #[test]
 fn mistakes_are_answered_with_the_programs_name() {
     for arguments in [&["no-such-command"][..], &["replay", "--no-such-flag"], &["trace"]] {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_vrampool")).args(arguments).output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let said = failed(&mut vrampool(arguments), 2);
         assert!(said.contains("Usage: vrampool") && !said.contains("cargo"), "{said}");
     }
 }
@@ -122,10 +122,8 @@ fn every_command_has_a_manual_page() {
         assert!(page.contains(".SH SYNOPSIS") && page.contains(".SH OPTIONS"), "{file}: {page}");
         assert!(!page.contains("cargo"), "{file}: {page}");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_vrampool")).args(["man", "/nonexistent/man1"]).output();
-    let output = output.expect("the program starts");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("/nonexistent/man1"), "{output:?}");
+    let error = failed(&mut vrampool(&["man", "/nonexistent/man1"]), 1);
+    assert!(error.contains("/nonexistent/man1"), "{error}");
 }
 
 /// A backend that is not built in would be unavailable for want of a feature.

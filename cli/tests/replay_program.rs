@@ -1,6 +1,7 @@
 //! `vrampool replay`: what it prints, and how it fails.
 
-use vrampool_test_support::{command, outcome};
+use std::process::Command;
+use vrampool_test_support::{command, failed, outcome, rows};
 
 const KEYS: [&str; 15] = [
     "trace",
@@ -20,30 +21,21 @@ const KEYS: [&str; 15] = [
     "reuse_waits",
 ];
 
-fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
+fn replay(arguments: &[&str]) -> Command {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
-    outcome(command(env!("CARGO_BIN_EXE_vrampool")).arg("replay").arg(path).args(arguments))
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+    command.arg("replay").arg(path).args(arguments);
+    command
 }
 
 #[test]
 fn json_is_a_line_a_pass_with_exactly_these_keys() {
-    let (code, out, err) = replay(&[
-        "--json",
-        "--passes",
-        "3",
-        "--size-classes",
-        "geometric",
-        "--max-cached-bytes",
-        "unlimited",
-    ]);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
-    let mut passes = Vec::new();
-    for line in out.lines() {
-        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
-        let mut keys: Vec<_> = row.keys().map(String::as_str).collect();
-        let mut expected = KEYS;
+    let flags = ["--json", "--passes", "3", "--size-classes", "geometric", "--max-cached-bytes", "unlimited"];
+    let (mut passes, mut expected) = (Vec::new(), KEYS);
+    expected.sort_unstable();
+    for row in rows(&mut replay(&flags)) {
+        let mut keys: Vec<_> = row.as_object().expect("an object").keys().collect();
         keys.sort_unstable();
-        expected.sort_unstable();
         assert_eq!(keys, expected);
         let words = ["trace", "backend", "size_classes"].map(|key| row[key].as_str().expect(key));
         assert_eq!((words, row["ops"].as_u64()), (["multistream", "host", "geometric"], Some(723)));
@@ -69,21 +61,14 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
     for source in ["direct", "arena", "virtual"] {
         let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
         command.arg("replay").arg(&path);
-        command.args(["--json", "--touch", "--source", source, "--limit", "64MiB"]);
-        let (code, rows, err) = outcome(&mut command);
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{source}");
-        for line in rows.lines() {
-            let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
-            assert_eq!(row.get("corrupt_bytes").and_then(serde_json::Value::as_u64), Some(0), "{line}");
-        }
-        assert_eq!(rows.lines().count(), 2);
+        let rows = rows(command.args(["--json", "--touch", "--source", source, "--limit", "64MiB"]));
+        assert!(rows.len() == 2 && rows.iter().all(|row| row["corrupt_bytes"] == 0), "{source}: {rows:?}");
     }
 }
 
 #[test]
 fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
-    let (code, out, err) = replay(&["--backend", "cuda:4096"]);
-    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    let err = failed(&mut replay(&["--backend", "cuda:4096"]), 1);
     assert!(err.starts_with("error: no device `cuda:4096`: "), "{err}");
     assert!(err.contains("host (host memory)"), "it lists available devices: {err}");
     let is_absent = err.contains("cuda is not available: ");
@@ -93,7 +78,7 @@ fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
 
 #[test]
 fn without_json_it_is_a_table() {
-    let (code, out, _) = replay(&["--limit", "unlimited"]);
+    let (code, out, _) = outcome(&mut replay(&["--limit", "unlimited"]));
     assert_eq!(code, Some(0));
     assert!(
         ["reserved/requested", "reserved/needed", "multistream", "cold", "warm", "MiB", "723"]
@@ -105,7 +90,7 @@ fn without_json_it_is_a_table() {
 
 #[test]
 fn errors_are_reported_and_the_exit_status_is_1() {
-    let (code, out, err) = replay(&["no/such/file", "--json"]);
+    let (code, out, err) = outcome(&mut replay(&["no/such/file", "--json"]));
     assert_eq!((code, out.lines().count()), (Some(1), 2), "the file before it was replayed");
     assert!(err.starts_with("error: no/such/file: the file cannot be opened"), "{err}");
     for (arguments, text) in [
@@ -113,10 +98,10 @@ fn errors_are_reported_and_the_exit_status_is_1() {
         (["--device-memory", "100MiB"], "choose size classes that round up less"),
         (["--max-events", "10"], "raise `max_events`"),
     ] {
-        let (code, _, err) = replay(&arguments);
-        assert!(code == Some(1) && err.contains("multistream") && err.contains(text), "{arguments:?}: {err}");
+        let err = failed(&mut replay(&arguments), 1);
+        assert!(err.contains("multistream") && err.contains(text), "{arguments:?}: {err}");
     }
     for arguments in [["--passes", "0"], ["--limit", "-1"], ["--size-classes", "round"]] {
-        assert_eq!(replay(&arguments).0, Some(2), "{arguments:?}");
+        failed(&mut replay(&arguments), 2);
     }
 }

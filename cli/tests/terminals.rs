@@ -13,8 +13,9 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-fn printed(mut command: Command) -> String {
-    let (code, out, err) = outcome(&mut command);
+/// What it prints. Replays also warn of a build without optimisations.
+fn printed(command: &mut Command) -> String {
+    let (code, out, err) = outcome(command);
     assert_eq!(code, Some(0), "{command:?}: {err}");
     out
 }
@@ -39,7 +40,7 @@ fn tables_have_at_most_80_columns() {
         assert_tables_fit(PROGRAM, arguments, |_| false);
     }
     // Then the reasons why devices are missing, as the drivers have them.
-    let reasons = printed(command(&["devices"]));
+    let reasons = printed(&mut command(&["devices"]));
     let (_, reasons) = reasons.split_once("\n\n").expect("a table");
     assert_tables_fit(PROGRAM, &["devices"], |line| reasons.lines().any(|reason| reason == line));
     // They take a while.
@@ -49,7 +50,7 @@ fn tables_have_at_most_80_columns() {
         &["bench", "--quick"],
         &["bench", "--quick", "--only", "sleep", "--sleep-gib", "1"],
     ] {
-        let text = printed(command(arguments));
+        let text = printed(&mut command(arguments));
         assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 80), "{text}");
     }
 }
@@ -59,7 +60,7 @@ fn a_dash_is_standard_input() {
     let folder = tempfile::tempdir().expect("a folder");
     let classes = folder.path().join("some.classes");
     let classes = classes.to_str().expect("UTF-8");
-    printed(command(&["fit", TRACE, "--output", classes]));
+    printed(&mut command(&["fit", TRACE, "--output", classes]));
     let page = folder.path().join("page.html");
     let page = page.to_str().expect("UTF-8");
     for (file, arguments) in [
@@ -76,7 +77,7 @@ fn a_dash_is_standard_input() {
             command.stdin(File::open(file).expect(file));
             command
         };
-        let out = printed(from(file));
+        let out = printed(&mut from(file));
         assert!(
             out.contains("stdin") || out.contains("multistream") || out.contains(page),
             "{arguments:?}: {out}"

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool, SizeClasses};
-use vrampool_test_support::{command, outcome, test_again};
+use vrampool_test_support::{command, failed, printed, rows, test_again};
 
 /// The name of the pool that a process serves.
 const NAME: &str = "VRAMPOOL_TEST_POOL";
@@ -238,22 +238,22 @@ fn a_signal_restores_the_terminal() {
     }
 }
 
-fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+fn once(arguments: &[&str]) -> Command {
     let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
-    outcome(command.env("LC_ALL", "C").arg("top").args(arguments).args(["--interval", "0.1"]))
+    command.env("LC_ALL", "C").arg("top").args(arguments).args(["--interval", "0.1"]);
+    command
 }
 
 #[test]
 fn once_prints_a_table_or_json() {
     let near = Served::start("near");
-    let (code, out, err) = run(&[&near.address, "--once"]);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut once(&[&near.address, "--once"]));
     assert!(out.contains("94 MiB") && out.contains("########"), "{out}");
     assert!(
         out.contains("red: live of limit 94.0 %: near") && out.lines().all(|line| line.len() <= 80),
         "{out}"
     );
-    let (_, json, _) = run(&[&format!("ops:secret@{}", near.address), "--once", "--json"]);
+    let json = printed(&mut once(&[&format!("ops:secret@{}", near.address), "--once", "--json"]));
     assert!(!json.contains("ops") && !json.contains("secret") && json.contains(&near.address), "{json}");
     let rows: Vec<serde_json::Value> =
         json.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
@@ -266,8 +266,7 @@ fn once_prints_a_table_or_json() {
         (rows[0]["live_of_limit"].as_f64(), &rows[0]["levels"]["live_of_limit"]),
         (Some(0.94), &serde_json::json!("red"))
     );
-    let (code, out, err) = run(&["127.0.0.1:1", "--once"]);
-    assert_eq!((code, out.as_str()), (Some(1), ""));
+    let err = failed(&mut once(&["127.0.0.1:1", "--once"]), 1);
     assert!(err.starts_with("error: no exporter can be read: "), "{err}");
 }
 
@@ -290,8 +289,7 @@ fn wide_terminals_have_more_columns() {
             assert!(line(&shown, "  child").is_some_and(|line| line.contains(bar)), "{columns}: {shown}");
         }
     }
-    let (code, out, err) = run(&[&near.address]);
-    assert_eq!((code, out.as_str()), (Some(1), ""));
+    let err = failed(&mut once(&[&near.address]), 1);
     assert!(err.contains("add --once"), "{err}");
 }
 
@@ -371,16 +369,14 @@ fn hostile_exporters_are_errors_of_their_own() {
     });
     let addresses = hostile.iter().map(|(_, address)| address).chain([&near.address, &broken, &buckets]);
     let arguments: Vec<_> = addresses.map(String::as_str).chain(["--once"]).collect();
-    let (code, out, err) = run(&arguments);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut once(&arguments));
     assert!(out.contains("red: live of limit 94.0 %: near") && !out.contains('\u{1b}'), "{out}");
     for (name, address) in hostile {
         assert!(out.contains(&format!("{address} ended: ")), "{name}: {out}");
     }
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
-    let (code, out, _) = run(&[&buckets, &broken, "--once", "--json"]);
-    let parts = out.lines().filter(|line| line.contains("\"part\"")).count();
-    assert_eq!((code, parts), (Some(0), 10_000));
+    let rows = rows(&mut once(&[&buckets, &broken, "--once", "--json"]));
+    assert_eq!(rows.iter().filter(|row| row.get("part").is_some()).count(), 10_000);
 
     // Scrolled to its end, and sorted, in a terminal.
     let mut top = Terminal::start("C", 80, &[&buckets, &broken, "--interval", "0.1", "--buckets"]);

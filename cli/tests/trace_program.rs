@@ -1,17 +1,22 @@
 //! `vrampool trace` and `--record`: what they write and print, and how they fail.
 
 use std::path::Path;
+use std::process::Command;
 use vrampool::backend::{Backend, Stream};
 use vrampool::host::HostDevice;
-use vrampool_test_support::{command, outcome};
+use vrampool_test_support::{command, failed, outcome, printed, rows};
 use vrampool_trace::{Export, Format, Import, Recorder, Trace};
-
-type Row = serde_json::Map<String, serde_json::Value>;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+fn vrampool(arguments: &[&str]) -> Command {
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
+    command.args(arguments);
+    command
+}
+
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    outcome(command(env!("CARGO_BIN_EXE_vrampool")).args(arguments))
+    outcome(&mut vrampool(arguments))
 }
 
 fn path(folder: &Path, name: &str) -> String {
@@ -32,8 +37,7 @@ fn conversions_there_and_back_keep_the_trace() {
     ] {
         let output = path(folder.path(), name);
         let convert = ["trace", "convert", &own, &output];
-        let (code, out, err) = run(&[&convert[..], flags].concat());
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
+        let out = printed(&mut vrampool(&[&convert[..], flags].concat()));
         assert!(out.starts_with(&format!("{output}: 723 events as {format}\n")), "{out}");
         let is_compressed = std::fs::read(&output).expect("a file").starts_with(b"\x1f\x8b");
         assert_eq!(is_compressed, name.to_lowercase().ends_with(".gz"));
@@ -41,10 +45,9 @@ fn conversions_there_and_back_keep_the_trace() {
         assert_eq!(back.name(), &name[..1]);
         assert_eq!((back.events().len(), back.peak_requested()), (723, trace.peak_requested()));
         // And each of them is replayed, and fitted to.
-        let (code, out, err) = run(&["replay", "--json", "--passes", "1", &output]);
-        let row: Row = serde_json::from_str(&out).expect("a row");
-        assert_eq!((code, row["peak_requested"].as_u64()), (Some(0), Some(trace.peak_requested())), "{err}");
-        assert_eq!(run(&["fit", "--json", &output]).0, Some(0));
+        let passes = rows(&mut vrampool(&["replay", "--json", "--passes", "1", &output]));
+        assert_eq!(passes[0]["peak_requested"], trace.peak_requested());
+        printed(&mut vrampool(&["fit", "--json", &output]));
     }
 }
 
@@ -69,8 +72,7 @@ fn a_recording_that_dropped_allocations_is_not_shown_as_complete() {
 #[test]
 fn the_contents_of_a_trace_are_shown_as_json_and_as_a_table() {
     let snapshot = format!("{ROOT}/extensions/trace/tests/golden/snapshot.pickle");
-    let (code, out, err) = run(&["trace", "show", "--json", &snapshot]);
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut vrampool(&["trace", "show", "--json", &snapshot]));
     let expected = [
         r#"{"row":"trace","trace":"snapshot","events":7,"allocations":5,"frees":2,"never_freed":3,"dropped":0,"streams":2,"distinct_sizes":5,"requested":3849,"peak_requested":3849,"largest":2049,"duration_us":17}"#,
         r#"{"row":"sizes","from":0,"to":0,"allocations":1,"bytes":0,"share":0.2}"#,
@@ -79,8 +81,7 @@ fn the_contents_of_a_trace_are_shown_as_json_and_as_a_table() {
         r#"{"row":"sizes","from":2048,"to":4095,"allocations":1,"bytes":2049,"share":0.2}"#,
     ];
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
-    let (code, out, _) = run(&["trace", "show", &snapshot, "--device", "1"]);
-    assert_eq!(code, Some(0));
+    let out = printed(&mut vrampool(&["trace", "show", &snapshot, "--device", "1"]));
     assert!(
         ["never freed", "peak requested", "2.0 MiB", "100.0 %", "####"].iter().all(|text| out.contains(text)),
         "{out}"
@@ -113,13 +114,13 @@ fn errors_are_reported_and_the_exit_status_is_1() {
             "no/such/folder/out.csv: the file cannot be created",
         ),
     ] {
-        let (code, _, err) = run(arguments);
-        assert!(code == Some(1) && err.starts_with("error: ") && err.contains(text), "{arguments:?}: {err}");
+        let err = failed(&mut vrampool(arguments), 1);
+        assert!(err.starts_with("error: ") && err.contains(text), "{arguments:?}: {err}");
     }
     for arguments in
         [&["trace"][..], &["trace", "convert", &snapshot], &["trace", "show", &snapshot, "--from", "json"]]
     {
-        assert_eq!(run(arguments).0, Some(2), "{arguments:?}");
+        failed(&mut vrampool(arguments), 2);
     }
 }
 
@@ -131,14 +132,13 @@ fn a_replay_is_recorded() {
     for name in ["one.csv.gz", "two.pickle"] {
         let output = path(folder.path(), name);
         let flags = ["--passes", "2", "--json"];
-        let (code, out, err) = run(&[&["replay", &own, "--record", &output], &flags[..]].concat());
-        assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
+        let passes = rows(&mut vrampool(&[&["replay", &own, "--record", &output], &flags[..]].concat()));
         let recorded = Import::new().read(&output).expect("a trace");
         // With what the trace does not free, which the replay drops.
         let allocations =
             trace.events().iter().filter(|event| event.op == vrampool_trace::Op::Allocate).count();
         assert_eq!(recorded.events().len(), 2 * 2 * allocations);
-        assert_eq!(out.lines().count(), 2);
+        assert_eq!(passes.len(), 2);
         assert_eq!(recorded.peak_requested(), trace.peak_requested());
     }
 }
@@ -156,8 +156,7 @@ fn a_closed_pipe_ends_the_program_without_a_message() {
     ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
-        let output = command.args(arguments).stdout(writer).stderr(std::process::Stdio::piped()).output();
+        let output = vrampool(arguments).stdout(writer).stderr(std::process::Stdio::piped()).output();
         let output = output.expect("it starts");
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*err), (Some(141), ""), "{arguments:?}");
@@ -198,8 +197,7 @@ fn warnings_are_shown_and_strict_makes_them_errors() {
             code == Some(0) && err.starts_with(&format!("warning: {old}: the file has no last line")),
             "{err}"
         );
-        let (code, out, err) = run(&[arguments, &["--strict"]].concat());
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        let err = failed(&mut vrampool(&[arguments, &["--strict"]].concat()), 1);
         assert!(err.starts_with(&format!("error: {old}: the file has no last line")), "{err}");
     }
     let (_, out, _) = run(&["trace", "convert", &old, &new]);
@@ -222,13 +220,12 @@ fn standard_output_without_room_is_named() {
         return;
     }
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
-    let mut command = command(env!("CARGO_BIN_EXE_vrampool"));
     let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
-    let output = command.args(["trace", "show", &trace]).stdout(full).output().expect("it starts");
+    let output = vrampool(&["trace", "show", &trace]).stdout(full).output().expect("it starts");
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && err.starts_with("error: standard output: "), "{err}");
     // A device has no previous content, and is written to.
-    let (code, _, err) = run(&["trace", "convert", &trace, "/dev/full"]);
-    assert!(code == Some(1) && err.starts_with("error: /dev/full: the file cannot be written"), "{err}");
-    assert_eq!(run(&["trace", "convert", &trace, "/dev/null"]).0, Some(0));
+    let err = failed(&mut vrampool(&["trace", "convert", &trace, "/dev/full"]), 1);
+    assert!(err.starts_with("error: /dev/full: the file cannot be written"), "{err}");
+    printed(&mut vrampool(&["trace", "convert", &trace, "/dev/null"]));
 }

@@ -1,18 +1,19 @@
 //! `vrampool solve`: what it prints and draws, on every device that is there, and how it fails.
 
 use serde_json::Value;
+use std::process::Command;
 use vrampool::{Pool, any};
 use vrampool_broker::Broker;
-use vrampool_test_support::{command, outcome};
+use vrampool_test_support::{command, failed, printed, rows};
 
-fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
-    outcome(command(env!("CARGO_BIN_EXE_vrampool-demos")).env_remove("VRAMPOOL_BACKEND").args(arguments))
+fn solve(arguments: &[&str]) -> Command {
+    let mut command = command(env!("CARGO_BIN_EXE_vrampool-demos"));
+    command.env_remove("VRAMPOOL_BACKEND").arg("solve").args(arguments);
+    command
 }
 
 fn json(arguments: &[&str]) -> Value {
-    let (code, out, err) = vrampool(&[&["solve", "--json"], arguments].concat());
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{arguments:?}");
-    serde_json::from_str(&out).expect("JSON")
+    rows(solve(arguments).arg("--json")).remove(0)
 }
 
 /// 4 MB of a batch, in half a MiB.
@@ -79,8 +80,7 @@ fn a_comparison_reports_hidden_transfers() {
     for key in ["single_stream_seconds", "copy_seconds", "compute_seconds", "speedup", "hidden"] {
         assert!(report[key].as_f64().is_some_and(f64::is_finite), "{key}: {report}");
     }
-    let (code, out, err) = vrampool(&[&["solve"], &SMALL[..]].concat());
-    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let out = printed(&mut solve(&SMALL));
     for words in ["52000 of 16 samples", "512.0 KiB", "host arrays", "runs a second", "worst error"] {
         assert!(out.contains(words), "{words}: {out}");
     }
@@ -93,12 +93,10 @@ fn impossible_arguments_are_reported() {
         (&["--runs", "18446744073709551615"], "no memory has as many bytes"),
         (&["--plot", "/nowhere/at/all.svg", "--runs", "1000"], "at/all"),
     ] {
-        let (code, out, err) = vrampool(&[&["solve"], arguments].concat());
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
+        let err = failed(&mut solve(arguments), 1);
         assert!(err.starts_with("error: ") && err.contains(words), "{err}");
     }
-    let (code, _, err) = vrampool(&["solve", "--streams", "0"]);
-    assert_eq!(code, Some(2), "{err}");
+    failed(&mut solve(&["--streams", "0"]), 2);
 }
 
 #[cfg(target_os = "linux")]

@@ -1,13 +1,12 @@
 //! `vrampool train`: it learns, through pool buffers only, the same whatever the pool may keep; its flags and
 //! the environment reach the pool; what is wrong is said.
 
-mod training;
-
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use training::Training;
+use vrampool_test_support::{failed, outcome, printed, rows};
 
 const GIB: u64 = 1 << 30;
 
@@ -23,28 +22,20 @@ fn command() -> Command {
     command
 }
 
-fn vrampool(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
-    command().args(arguments).envs(environment.iter().copied()).output().expect("the program runs")
+fn vrampool(arguments: &[&str], environment: &[(&str, &str)]) -> Command {
+    let mut command = command();
+    command.args(arguments).envs(environment.iter().copied());
+    command
 }
 
 /// The JSON object of a run that succeeds.
 fn train(arguments: &[&str], environment: &[(&str, &str)]) -> Value {
-    let output = vrampool(&[&["train", "--json"], arguments].concat(), environment);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    assert_eq!(errors, "", "nothing is on stderr where that is no terminal");
-    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
-    serde_json::from_str(text.lines().last().expect("a last line")).expect("the last line is JSON")
+    rows(vrampool(&["train", "--json"], environment).args(arguments)).remove(0)
 }
 
 /// Returns the message of a run that fails.
 fn failure(arguments: &[&str], environment: &[(&str, &str)], code: i32) -> String {
-    let output = vrampool(&[&["train"], arguments].concat(), environment);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{errors}");
-    assert!(output.stdout.is_empty(), "an error is said on stderr only");
-    assert!(!errors.contains("panicked"), "{errors}");
-    errors
+    failed(vrampool(&["train"], environment).args(arguments), code)
 }
 
 fn bytes(report: &Value, key: &str) -> u64 {
@@ -149,8 +140,7 @@ fn a_seed_repeats_a_run_and_another_seed_does_not() {
 
 #[test]
 fn tables_are_for_people() {
-    let output = vrampool(&["train", "--epochs", "1", "--max-cached-bytes", "1MiB"], &[]);
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let text = printed(&mut vrampool(&["train", "--epochs", "1", "--max-cached-bytes", "1MiB"], &[]));
     for word in
         ["test accuracy", "hit rate", "requested", "cached", "1.0 MiB", "bucket", "misses", "64.0 KiB"]
     {
@@ -173,9 +163,8 @@ fn every_size_class_rule_and_batch_size_trains() {
 
 #[test]
 fn a_variable_that_nothing_reads_is_a_warning() {
-    let output = vrampool(&["train", "--epochs", "1"], &[("VRAMPOOL_LIMITGB", "1")]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("VRAMPOOL_LIMITGB has no effect"), "{said}");
+    let (code, _, said) = outcome(&mut vrampool(&["train", "--epochs", "1"], &[("VRAMPOOL_LIMITGB", "1")]));
+    assert!(code == Some(0) && said.contains("VRAMPOOL_LIMITGB has no effect"), "{said}");
     assert!(said.contains("VRAMPOOL_LIMIT_GB"), "{said}");
 }
 
@@ -203,9 +192,39 @@ fn an_address_in_use_is_an_error() {
     assert!(error.contains("metrics") && error.contains(&address), "{error}");
 }
 
+/// A training run that serves its metrics, and their address. It ends with this.
+struct Training {
+    process: Child,
+    address: String,
+}
+
+impl Training {
+    /// Starts it, at a port that the system chooses and the program prints.
+    fn start() -> Self {
+        let mut program = command();
+        program.args(["train", "--epochs", "1000000", "--metrics", "127.0.0.1:0"]);
+        let process = program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program runs");
+        let mut training = Self { process, address: String::new() };
+        let mut line = String::new();
+        let errors = training.process.stderr.take().expect("piped");
+        BufReader::new(errors).read_line(&mut line).expect("a line");
+        let address =
+            line.trim().strip_prefix("metrics at http://").and_then(|line| line.strip_suffix("/metrics"));
+        training.address = address.unwrap_or_else(|| panic!("no address: {line}")).to_owned();
+        training
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 #[test]
 fn metrics_are_served_while_it_trains() {
-    let training = Training::start(&mut command(), &[]);
+    let training = Training::start();
     // The deadline only ends a test that would fail.
     let deadline = Instant::now() + Duration::from_secs(90);
     let mut page = String::new();
@@ -260,8 +279,7 @@ fn the_peak_of_a_recorded_run_is_mapped_at_the_start_of_the_next() {
     let peak_of_large = format!("peak:{large}");
     let first_pass = |flags: &[&str]| -> Value {
         let replay = [&["replay", "--json", "--source", "virtual", large], flags].concat();
-        let text = String::from_utf8(vrampool(&replay, &[]).stdout).expect("UTF-8");
-        serde_json::from_str(text.lines().next().expect("a pass")).expect("JSON")
+        rows(&mut vrampool(&replay, &[])).remove(0)
     };
     let (without, with) = (first_pass(&[]), first_pass(&["--initial", &peak_of_large]));
     assert!(without["initial_bytes"].is_null(), "{without}");
@@ -282,26 +300,21 @@ fn a_run_is_recorded_and_takes_fitted_classes() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (trace, classes) = (at("train.csv"), at("train.classes"));
     train(&["--epochs", "1", "--batch-size", "200", "--record", &trace], &[]);
-    let fit = vrampool(&["fit", &trace, "--output", &classes], &[]);
-    assert!(fit.status.success(), "{fit:?}");
+    printed(&mut vrampool(&["fit", &trace, "--output", &classes], &[]));
     train(&["--epochs", "1", "--size-classes", &format!("fitted:{classes}")], &[]);
 }
 
 #[test]
 fn the_help_lists_the_demonstrations_and_the_commands_of_the_program() {
-    let output = vrampool(&["--help"], &[]);
-    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let help = printed(&mut vrampool(&["--help"], &[]));
     assert!(help.contains("Usage: vrampool <COMMAND>"), "{help}");
     for command in
         ["train", "solve", "soak", "replay", "trace", "fit", "bench", "devices", "completions", "man"]
     {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command}: {help}");
     }
-    let output = vrampool(&["train", "--help"], &[]);
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("Usage: vrampool train [OPTIONS]"),
-        "{output:?}"
-    );
+    let help = printed(&mut vrampool(&["train", "--help"], &[]));
+    assert!(help.contains("Usage: vrampool train [OPTIONS]"), "{help}");
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut closed = command();

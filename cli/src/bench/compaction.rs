@@ -19,9 +19,9 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
     let (compaction, allocation) = compactions(device, effort)?;
     let case = "compact 4 x 32 MiB";
     Ok(vec![
-        Row::new(bench, case.into(), "driver", plain),
-        Row::new(bench, case.into(), "arena", compaction),
-        Row::new(bench, "allocate 64 MiB".into(), "arena", allocation),
+        Row::new(bench, case, "driver", plain),
+        Row::new(bench, case, "arena", compaction),
+        Row::new(bench, "allocate 64 MiB", "arena", allocation),
     ])
 }
 

@@ -2,7 +2,7 @@
 
 use super::name::Name;
 use super::row::Row;
-use crate::timing::allocator::{Allocator, Pooled};
+use crate::timing::allocator::pooled;
 use crate::timing::clock::{Effort, Samples};
 use crate::timing::workload::{self, RANGE};
 use std::hint::black_box;
@@ -39,13 +39,13 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
         for threads in THREADS.into_iter().filter(|&threads| threads <= cores) {
             let pool = pool(device)?;
             let figures = Samples::merged(pairs(&pool, sizes, threads, effort)?);
-            rows.push(Row::new(bench, case.into(), "pool", figures).threads(threads));
+            rows.push(Row { threads, ..Row::new(bench, case, "pool", figures) });
         }
     }
     for threads in THREADS.into_iter().filter(|&threads| threads > 1 && threads <= cores) {
         let pool = pool(device)?;
         let figures = Samples::merged(hand_overs(&pool, threads / 2, effort)?);
-        rows.push(Row::new(bench, "4 KiB, 32 handed over".into(), "pool", figures).threads(threads));
+        rows.push(Row { threads, ..Row::new(bench, "4 KiB, 32 handed over", "pool", figures) });
     }
     Ok(rows)
 }
@@ -63,10 +63,10 @@ fn pairs<B: Backend>(
 ) -> Result<Vec<Samples>, Error> {
     let (start, timed) = (Barrier::new(threads as usize), AtomicU32::new(0));
     let worker = || -> Result<Samples, Error> {
-        let mut pooled = Pooled::of(pool)?;
+        let mut allocate = pooled(pool.clone())?;
         let mut sample = || match other_bytes {
-            None => workload::times(&mut pooled, PAIRS, [bytes]),
-            Some(other) => workload::times(&mut pooled, PAIRS / 2, [bytes, other]),
+            None => workload::times(&mut allocate, PAIRS, [bytes]),
+            Some(other) => workload::times(&mut allocate, PAIRS / 2, [bytes, other]),
         };
         let mut samples = Samples::new(effort, PAIRS);
         start.wait();
@@ -98,11 +98,11 @@ fn hand_overs<B: Backend>(pool: &Pool<B>, couples: u32, effort: Effort) -> Resul
                 let _ = reuse.send(Vec::with_capacity(BATCH));
                 let _ = reuse.send(Vec::with_capacity(BATCH));
                 let allocating = scope.spawn(move || -> Result<Samples, Error> {
-                    let mut pooled = Pooled::of(pool)?;
+                    let mut allocate = pooled(pool.clone())?;
                     let mut samples = Samples::new(effort, BATCH);
                     for (_, mut batch) in effort.rounds().zip(reused) {
                         samples.time(|| {
-                            iter::repeat_with(|| pooled.allocate(4 * KIB))
+                            iter::repeat_with(|| allocate(4 * KIB))
                                 .take(BATCH)
                                 .try_for_each(|buffer| buffer.map(|buffer| batch.push(black_box(buffer))))
                         })?;

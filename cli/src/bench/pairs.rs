@@ -4,10 +4,11 @@
 use super::name::Name;
 use super::row::Row;
 use crate::timing::Rivals;
-use crate::timing::allocator::{Driver, OnDevice, Pooled};
+use crate::timing::allocator::{driver, pooled, zone};
 use crate::timing::clock::Effort;
 use crate::timing::workload::{BATCH, RANGE, Workload};
-use vrampool::Error;
+use vrampool::arena::{DeviceArena, Zone};
+use vrampool::{Error, Pool, Source};
 
 /// Times the device itself, an arena, a pool, and the driver's other allocators; in [`Name::Pair`] also a pool's miss
 /// by way of an arena.
@@ -18,15 +19,19 @@ pub(crate) fn measure<B: Rivals>(
     effort: Effort,
 ) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
+    // An arena has as many bytes as the device gives at once.
+    let range = RANGE.min(device.properties().max_allocation);
     for &workload in workloads {
-        let mut row =
-            |allocator, figures| rows.push(Row::new(bench, workload.case().into(), allocator, figures));
-        row("driver", workload.run(&mut Driver::new(device), effort)?);
-        row("arena", workload.run(&mut OnDevice::new(device, RANGE)?, effort)?);
-        let pool = if bench == Name::Pair { "hit" } else { "pool" };
-        row(pool, workload.run(&mut Pooled::new(device, RANGE, BATCH as u64)?, effort)?);
+        let mut row = |allocator, figures| rows.push(Row::new(bench, workload.case(), allocator, figures));
+        row("driver", workload.run(driver(device, device.properties().preferred_placement()), effort)?);
+        let arena = DeviceArena::builder(device).limit(range).build()?;
+        row("arena", workload.run(zone(arena, Zone::Dynamic)?, effort)?);
+        let pool = Pool::builder(device).max_cached_bytes(RANGE).max_buffers_per_bucket(BATCH as u64);
+        let name = if bench == Name::Pair { "hit" } else { "pool" };
+        row(name, workload.run(pooled(pool.build()?)?, effort)?);
         if bench == Name::Pair {
-            row("miss", workload.run(&mut Pooled::keeping_nothing(device, RANGE)?, effort)?);
+            let pool = Pool::builder(device).source(Source::Arena).limit(range).max_cached_bytes(0);
+            row("miss", workload.run(pooled(pool.build()?)?, effort)?);
         }
         for (name, figures) in device.time_rivals(workload, effort)? {
             row(name, figures);

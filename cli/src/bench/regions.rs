@@ -2,9 +2,9 @@
 
 use super::name::Name;
 use super::row::Row;
-use crate::timing::allocator::OnDevice;
+use crate::timing::allocator::zone;
 use crate::timing::clock::Effort;
-use crate::timing::workload::{PAIRS, RANGE, pairs};
+use crate::timing::workload::{RANGE, pairs};
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
 use vrampool::{Backend, Error};
@@ -19,7 +19,7 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
     let mut rows = Vec::new();
     for (bytes, size) in SIZES {
         for region in [Zone::Stable, Zone::Dynamic] {
-            let figures = pairs(&mut OnDevice::region(&arena, region)?, bytes, PAIRS, effort)?;
+            let figures = pairs(zone(arena.clone(), region)?, bytes, effort)?;
             rows.push(Row::new(bench, format!("{region} {size}"), "arena", figures));
         }
     }

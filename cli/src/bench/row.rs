@@ -12,30 +12,18 @@ pub(crate) struct Row {
     pub(crate) case: String,
     pub(crate) allocator: &'static str,
     pub(crate) threads: u32,
-    pub(crate) ns_mean: f64,
-    pub(crate) ns_median: f64,
-    pub(crate) ns_min: f64,
-    pub(crate) ns_max: f64,
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
 }
 
 impl Row {
     /// A row of one thread.
-    pub(crate) fn new(bench: Name, case: String, allocator: &'static str, figures: Figures) -> Self {
-        let Figures { mean, median, min, max } = figures;
-        Self {
-            bench: bench.to_string(),
-            case,
-            allocator,
-            threads: 1,
-            ns_mean: mean,
-            ns_median: median,
-            ns_min: min,
-            ns_max: max,
-        }
-    }
-
-    /// The same, of so many threads.
-    pub(crate) fn threads(self, threads: u32) -> Self {
-        Self { threads, ..self }
+    pub(crate) fn new(
+        bench: Name,
+        case: impl Into<String>,
+        allocator: &'static str,
+        figures: Figures,
+    ) -> Self {
+        Self { bench: bench.to_string(), case: case.into(), allocator, threads: 1, figures }
     }
 }

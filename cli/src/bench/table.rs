@@ -8,7 +8,7 @@ const COLUMNS: [&str; 6] = ["benchmark", "case", "allocator", "threads", "ns med
 /// One line a row.
 pub(crate) fn of(rows: &[Row]) -> String {
     let rows = rows.iter().map(|row| {
-        let [median, min] = [row.ns_median, row.ns_min].map(|figure| format!("{figure:.1}"));
+        let [median, min] = [row.figures.ns_median, row.figures.ns_min].map(|figure| format!("{figure:.1}"));
         let [case, threads] = [row.case.clone(), row.threads.to_string()];
         [row.bench.clone(), case, row.allocator.into(), threads, median, min]
     });

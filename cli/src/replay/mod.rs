@@ -22,12 +22,13 @@ use vrampool_trace::{Import, Op, Pass, Replay, Touch, Trace};
 
 /// Replays every file on a separate pool and prints the results of each pass.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    if arguments.record.is_given() && arguments.files.len() > 1 {
+    if arguments.record.path().is_some() && arguments.files.len() > 1 {
         return Err(
             "a recording covers one trace; replay one file with --record, or several files without it".into(),
         );
     }
-    arguments.record.check(arguments.inputs())?;
+    // An output that cannot be created is reported before the work.
+    arguments.record.start(arguments.inputs(), 0)?;
     if arguments.compare {
         return on_device!(arguments.pool.backend.as_ref(), |device| Compare(arguments).run(&device));
     }

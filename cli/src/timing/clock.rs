@@ -1,5 +1,6 @@
 //! Time measurement: warm-up, samples and figures.
 
+use serde::Serialize;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -78,21 +79,21 @@ impl Samples {
         times.sort_unstable_by(f64::total_cmp);
         let at = |index: usize| times.get(index).copied().unwrap_or_default();
         Figures {
-            mean: times.iter().sum::<f64>() / times.len().max(1) as f64,
-            median: at(times.len() / 2),
-            min: at(0),
-            max: at(times.len().saturating_sub(1)),
+            ns_mean: times.iter().sum::<f64>() / times.len().max(1) as f64,
+            ns_median: at(times.len() / 2),
+            ns_min: at(0),
+            ns_max: at(times.len().saturating_sub(1)),
         }
     }
 }
 
-/// Nanoseconds over all samples. The median is the upper one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Nanoseconds over all samples. The median is the upper one. The names and their order are those of the JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figures {
-    pub(crate) mean: f64,
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+    pub(crate) ns_mean: f64,
+    pub(crate) ns_median: f64,
+    pub(crate) ns_min: f64,
+    pub(crate) ns_max: f64,
 }
 
 #[cfg(test)]
@@ -103,8 +104,9 @@ mod tests {
     fn figures_leave_out_the_warm_up_and_the_median_is_the_upper_one() {
         let effort = Effort { warm_up: 1, samples: 4 };
         let samples = Samples { times: vec![900.0, 4.0, 1.0, 8.0, 3.0], ..Samples::new(effort, 1) };
-        assert_eq!(samples.figures(), Figures { mean: 4.0, median: 4.0, min: 1.0, max: 8.0 });
-        assert_eq!(Samples::new(effort, 1).figures(), Figures { mean: 0.0, median: 0.0, min: 0.0, max: 0.0 });
+        let figures = |figures: Figures| [figures.ns_mean, figures.ns_median, figures.ns_min, figures.ns_max];
+        assert_eq!(figures(samples.figures()), [4.0, 4.0, 1.0, 8.0]);
+        assert_eq!(figures(Samples::new(effort, 1).figures()), [0.0; 4]);
     }
 
     #[test]
@@ -118,6 +120,10 @@ mod tests {
         };
         let figures = Effort::QUICK.time(2, sample).expect("nothing fails");
         assert_eq!(calls, Effort::QUICK.rounds().len());
-        assert!(figures.min >= 1e6 && figures.min <= figures.median && figures.median <= figures.max);
+        assert!(
+            figures.ns_min >= 1e6
+                && figures.ns_min <= figures.ns_median
+                && figures.ns_median <= figures.ns_max
+        );
     }
 }

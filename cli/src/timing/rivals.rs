@@ -23,8 +23,8 @@ impl Rivals for vrampool::wgpu::WgpuDevice {}
 #[cfg(feature = "cuda")]
 mod cuda {
     use super::{Effort, Error, Figures, Rivals, Workload};
-    use crate::timing::allocator::{Allocator, Driver};
-    use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, DriverPool, PoolHandle};
+    use crate::timing::allocator::driver;
+    use vrampool::cuda::{CudaDevice, DriverPool, PoolHandle};
     use vrampool::{Backend, BackendError, Placement};
 
     /// Managed memory in all: more of it can hang a card.
@@ -36,50 +36,19 @@ mod cuda {
             workload: Workload,
             effort: Effort,
         ) -> Result<Vec<(&'static str, Figures)>, Error> {
+            // As in a program that works with the device: the calls need not switch the current context.
+            let bound = self.context().bind_to_thread();
+            bound.map_err(|error| BackendError::invalid("thread", error.to_string()))?;
             let mut figures = Vec::new();
             for (name, threshold) in [("async", u64::MAX), ("async_default", 0)] {
-                let mut pool = Async::new(self, threshold)?;
-                figures.push((name, workload.run(&mut pool, effort)?));
+                let (pool, stream) = (DriverPool::new(self, PoolHandle::Created)?, self.create_stream()?);
+                pool.set_release_threshold(threshold)?;
+                figures.push((name, workload.run(|bytes| pool.allocate_on(bytes, &stream), effort)?));
             }
             if workload.most_bytes() <= MOST_MANAGED {
-                let mut managed = Driver::of_kind(self, Placement::Managed.into());
-                figures.push(("managed", workload.run(&mut managed, effort)?));
+                figures.push(("managed", workload.run(driver(self, Placement::Managed), effort)?));
             }
             Ok(figures)
-        }
-    }
-
-    /// A pool of the driver's, made for this.
-    #[derive(Debug)]
-    struct Async {
-        pool: DriverPool,
-        stream: CudaStream,
-    }
-
-    impl Async {
-        fn new(device: &CudaDevice, threshold: u64) -> Result<Self, BackendError> {
-            // As in a program that works with the device: the calls need not switch the current context.
-            let bound = device.context().bind_to_thread();
-            bound.map_err(|error| BackendError::invalid("thread", error.to_string()))?;
-            let pool = DriverPool::new(device, PoolHandle::Created)?;
-            pool.set_release_threshold(threshold)?;
-            Ok(Self { pool, stream: device.create_stream()? })
-        }
-    }
-
-    impl Allocator for Async {
-        type Block = CudaMemory;
-        type Error = BackendError;
-
-        #[inline]
-        fn allocate(&mut self, bytes: u64) -> Result<CudaMemory, BackendError> {
-            self.pool.allocate_on(bytes, &self.stream)
-        }
-
-        #[inline]
-        fn free(&mut self, memory: CudaMemory) -> Result<(), BackendError> {
-            drop(memory);
-            Ok(())
         }
     }
 }

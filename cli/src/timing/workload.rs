@@ -1,7 +1,6 @@
 //! cuArena's benchmarks 1 to 4, and single pairs: patterns of allocating and freeing, the same for each
 //! allocator.
 
-use super::allocator::Allocator;
 use super::clock::{Effort, Figures};
 use std::hint::black_box;
 
@@ -56,80 +55,80 @@ impl Workload {
         }
     }
 
-    pub(crate) fn run<A: Allocator>(self, allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
+    /// Times `allocate`, which returns a block that its drop frees.
+    pub(crate) fn run<T, E>(
+        self,
+        allocate: impl FnMut(u64) -> Result<T, E>,
+        effort: Effort,
+    ) -> Result<Figures, E> {
         match self {
-            Self::Pair(bytes, _) => pairs(allocator, bytes, PAIRS, effort),
-            Self::Single => pairs(allocator, 8 * MIB, PAIRS, effort),
-            Self::Batch => batch(allocator, effort),
-            Self::PingPong => ping_pong(allocator, effort),
-            Self::Doublings => doublings(allocator, effort),
+            Self::Pair(bytes, _) => pairs(allocate, bytes, effort),
+            Self::Single => pairs(allocate, 8 * MIB, effort),
+            Self::Batch => batch(allocate, effort),
+            Self::PingPong => ping_pong(allocate, effort),
+            Self::Doublings => doublings(allocate, effort),
         }
     }
 }
 
-/// A block allocated and freed, `pairs` times a sample.
-pub(crate) fn pairs<A: Allocator>(
-    allocator: &mut A,
+/// A block allocated and freed, several times a sample.
+pub(crate) fn pairs<T, E>(
+    mut allocate: impl FnMut(u64) -> Result<T, E>,
     bytes: u64,
-    pairs: usize,
     effort: Effort,
-) -> Result<Figures, A::Error> {
-    effort.time(pairs, || times(allocator, pairs, [bytes]))
+) -> Result<Figures, E> {
+    effort.time(PAIRS, || times(&mut allocate, PAIRS, [bytes]))
 }
 
 /// So many times one of each size allocated and freed.
 #[inline]
-pub(crate) fn times<A: Allocator, const SIZES: usize>(
-    allocator: &mut A,
+pub(crate) fn times<T, E, const SIZES: usize>(
+    allocate: &mut impl FnMut(u64) -> Result<T, E>,
     times: usize,
     sizes: [u64; SIZES],
-) -> Result<(), A::Error> {
+) -> Result<(), E> {
     for _ in 0..times {
         for bytes in sizes {
-            let block = black_box(allocator.allocate(bytes)?);
-            allocator.free(block)?;
+            drop(black_box(allocate(bytes)?));
         }
     }
     Ok(())
 }
 
 /// Many allocated, then all freed in the same order.
-fn batch<A: Allocator>(allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
+fn batch<T, E>(mut allocate: impl FnMut(u64) -> Result<T, E>, effort: Effort) -> Result<Figures, E> {
     let mut blocks = Vec::with_capacity(BATCH);
     effort.time(BATCH, || {
         for _ in 0..BATCH {
-            blocks.push(black_box(allocator.allocate(KIB)?));
+            blocks.push(black_box(allocate(KIB)?));
         }
-        blocks.drain(..).try_for_each(|block| allocator.free(block))
+        blocks.clear();
+        Ok(())
     })
 }
 
 /// A few live, one after the other freed and allocated again.
-fn ping_pong<A: Allocator>(allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
-    let mut slots = (0..SLOTS)
-        .map(|_| allocator.allocate(MIB).map(Some))
-        .collect::<Result<Vec<Option<A::Block>>, A::Error>>()?;
-    let figures = effort.time(PAIRS, || {
+fn ping_pong<T, E>(mut allocate: impl FnMut(u64) -> Result<T, E>, effort: Effort) -> Result<Figures, E> {
+    let slots: Result<Vec<Option<T>>, E> = (0..SLOTS).map(|_| allocate(MIB).map(Some)).collect();
+    let mut slots = slots?;
+    effort.time(PAIRS, || {
         for slot in 0..PAIRS {
             let slot = &mut slots[slot % SLOTS];
-            if let Some(block) = slot.take() {
-                allocator.free(block)?;
-            }
-            *slot = Some(black_box(allocator.allocate(MIB)?));
+            *slot = None;
+            *slot = Some(black_box(allocate(MIB)?));
         }
         Ok(())
-    })?;
-    slots.into_iter().flatten().try_for_each(|block| allocator.free(block))?;
-    Ok(figures)
+    })
 }
 
 /// A block that is replaced by one of twice its size, seven times.
-fn doublings<A: Allocator>(allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
+fn doublings<T, E>(mut allocate: impl FnMut(u64) -> Result<T, E>, effort: Effort) -> Result<Figures, E> {
     effort.time(STEPS, || {
-        let mut block = allocator.allocate(MIB)?;
+        let mut block = allocate(MIB)?;
         for step in 1..STEPS {
-            block = black_box(allocator.grow(block, MIB << step)?);
+            drop(block);
+            block = black_box(allocate(MIB << step)?);
         }
-        allocator.free(block)
+        Ok(())
     })
 }

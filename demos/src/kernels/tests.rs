@@ -18,74 +18,49 @@ const SPACE: u64 = 4 << 20;
 /// The byte between operands.
 const GUARD: u8 = 0xA5;
 
-#[test]
-fn products_are_those_of_the_naive_loops() {
-    on_each(Law::Products).expect("no fault");
-}
-
-#[test]
-fn bias_relu_sums_and_adam() {
-    on_each(Law::Elements).expect("no fault");
-}
-
-#[test]
-fn softmax_cross_entropy_is_the_naive_one_and_huge_logits_do_not_overflow() {
-    on_each(Law::Softmax).expect("no fault");
-}
-
-#[test]
-fn oscillators_go_the_same_way_everywhere() {
-    on_each(Law::Oscillators).expect("no fault");
-}
-
-#[test]
-fn operands_that_do_not_fit_are_refused() {
-    on_each(Law::Misfits).expect("no fault");
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Law {
-    Products,
-    Elements,
-    Softmax,
-    Oscillators,
-    Misfits,
-}
-
-/// On every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas,
-/// names; on a processor of OpenCL also as if it were discrete, because the kernels of both differ.
+/// A test for each law, on every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by
+/// commas, names; on a processor of OpenCL also as if it were discrete, because the kernels of both differ.
 /// `VRAMPOOL_REQUIRE` names backends that must be there.
-fn on_each(law: Law) -> Result<(), Box<dyn Error>> {
-    let devices = any::devices();
-    for absent in &devices.absent {
-        skip_backend(absent.backend, &absent.reason);
-    }
-    let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
-    let is_wanted = |backend| only.is_empty() || only.split(',').any(|only| only == backend);
-    for listed in devices.there.iter().filter(|listed| is_wanted(listed.backend)) {
-        eprintln!("{law:?} on {}", listed.name);
-        on_device!(Some(&listed.name.parse()?), |device| law.check(&device))?;
-    }
-    #[cfg(feature = "opencl")]
-    for listed in opencl::list().unwrap_or_default().iter().filter(|_| is_wanted("opencl")) {
-        law.check(&OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build()?)?;
-    }
-    Ok(())
+macro_rules! laws {
+    ($($test:ident: $law:ident,)*) => {$(
+        #[test]
+        fn $test() -> Result<(), Box<dyn Error>> {
+            for name in names() {
+                eprintln!("on {name}");
+                let checked: Result<(), Box<dyn Error>> = on_device!(Some(&name.parse()?), |device| {
+                    $law(&Setup::new(&device, &device.kernels()?)?);
+                    Ok(())
+                });
+                checked?;
+            }
+            #[cfg(feature = "opencl")]
+            for listed in opencl::list().unwrap_or_default().iter().filter(|_| is_wanted("opencl")) {
+                let device = OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build()?;
+                $law(&Setup::new(&device, &device.kernels()?)?);
+            }
+            Ok(())
+        }
+    )*};
 }
 
-impl Law {
-    fn check<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
-        let kernels = device.kernels()?;
-        let setup = Setup::new(device, &kernels)?;
-        match self {
-            Self::Products => products(&setup),
-            Self::Elements => elements(&setup),
-            Self::Softmax => softmax(&setup),
-            Self::Oscillators => oscillators(&setup),
-            Self::Misfits => misfits(&setup),
-        }
-        Ok(())
-    }
+laws! {
+    products_are_those_of_the_naive_loops: products,
+    bias_relu_sums_and_adam: elements,
+    softmax_cross_entropy_is_the_naive_one_and_huge_logits_do_not_overflow: softmax,
+    oscillators_go_the_same_way_everywhere: oscillators,
+    operands_that_do_not_fit_are_refused: misfits,
+}
+
+fn names() -> Vec<String> {
+    let devices = any::devices();
+    devices.absent.iter().for_each(|absent| skip_backend(absent.backend, &absent.reason));
+    let wanted = devices.there.into_iter().filter(|listed| is_wanted(listed.backend));
+    wanted.map(|listed| listed.name).collect()
+}
+
+fn is_wanted(backend: &str) -> bool {
+    let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
+    only.is_empty() || only.split(',').any(|only| only == backend)
 }
 
 /// All operands in one memory, each a few words behind the last, as an arena may put them.
@@ -109,6 +84,10 @@ impl<'a, D: Device, K: Kernels<D>> Setup<'a, D, K> {
         let memory = device.allocate(&AllocationRequest::new(SPACE, Placement::Device))?;
         device.fill(&stream, RegionMut::whole(&memory, &stream), GUARD)?;
         Ok(Self { device, kernels, stream, memory, end: Cell::new(4) })
+    }
+
+    fn enqueue(&self, operation: Operation<'_, D::Memory>) {
+        self.kernels.enqueue(&self.stream, operation).expect("queued");
     }
 
     fn place(&self, len: u64) -> Place {
@@ -196,11 +175,7 @@ fn products<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
         // NaN, which no result may show.
         let product = setup.put(&vec![f32::NAN; rows * columns]);
         let multiply = |left, right| {
-            let product_at = setup.view_mut(rows, columns, product);
-            setup
-                .kernels
-                .enqueue(&setup.stream, Operation::Multiply(left, right, product_at))
-                .expect("queued");
+            setup.enqueue(Operation::Multiply(left, right, setup.view_mut(rows, columns, product)));
             let found = setup.read(product);
             assert_close(&found, &wanted);
             found
@@ -213,38 +188,27 @@ fn products<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let nothing = setup.place(0);
     let product = setup.put(&[1.0_f32; 6]);
     let (left, right) = (setup.view(2, 0, nothing), setup.view(0, 3, nothing));
-    setup
-        .kernels
-        .enqueue(&setup.stream, Operation::Multiply(left, right, setup.view_mut(2, 3, product)))
-        .expect("queued");
+    setup.enqueue(Operation::Multiply(left, right, setup.view_mut(2, 3, product)));
     assert_eq!(setup.read(product), [0.0; 6]);
 }
 
 fn elements<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
-    let Setup { stream, kernels, .. } = setup;
     let bias = setup.put(&[1.0_f32, -1.0, 0.0]);
     let values = setup.put(&[0.5_f32, 0.5, -2.0, -3.0, 4.0, 0.0]);
     let sums = setup.put(&[f32::NAN; 3]);
     let add_bias = |activation| {
-        let values = setup.view_mut(2, 3, values);
-        kernels.enqueue(stream, Operation::AddBias(setup.at(bias), activation, values)).expect("queued");
+        setup.enqueue(Operation::AddBias(setup.at(bias), activation, setup.view_mut(2, 3, values)));
     };
     add_bias(Activation::Identity);
-    kernels
-        .enqueue(stream, Operation::SumRows(setup.view(2, 3, values), setup.at_mut(sums)))
-        .expect("queued");
+    setup.enqueue(Operation::SumRows(setup.view(2, 3, values), setup.at_mut(sums)));
     assert_eq!(setup.read(values), [1.5, -0.5, -2.0, -2.0, 3.0, 0.0]);
     assert_eq!(setup.read(sums), [-0.5, 2.5, -2.0]);
     add_bias(Activation::Relu);
     assert_eq!(setup.read(values), [2.5, 0.0, 0.0, 0.0, 2.0, 0.0]);
     let gradient = setup.put(&[7.0_f32; 6]);
-    kernels
-        .enqueue(stream, Operation::ReluBackward(setup.at(values), setup.at_mut(gradient)))
-        .expect("queued");
+    setup.enqueue(Operation::ReluBackward(setup.at(values), setup.at_mut(gradient)));
     assert_eq!(setup.read(gradient), [7.0, 0.0, 0.0, 0.0, 7.0, 0.0]);
-    kernels
-        .enqueue(stream, Operation::SumRows(setup.view(0, 3, setup.place(0)), setup.at_mut(sums)))
-        .expect("queued");
+    setup.enqueue(Operation::SumRows(setup.view(0, 3, setup.place(0)), setup.at_mut(sums)));
     assert_eq!(setup.read(sums), [0.0; 3]);
 
     let step = AdamStep { rate: 0.1, beta_1: 0.9, beta_2: 0.99, epsilon: 1e-3 };
@@ -253,9 +217,7 @@ fn elements<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let (mut wanted, mut first, mut second) = ([1.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2]);
     for _ in 0..3 {
         let written = moments.map(|place| setup.at_mut(place));
-        kernels
-            .enqueue(stream, Operation::Adam(step, setup.at(gradient), setup.at_mut(values), written))
-            .expect("queued");
+        setup.enqueue(Operation::Adam(step, setup.at(gradient), setup.at_mut(values), written));
         for (index, gradient) in [2.0_f32, -0.5].into_iter().enumerate() {
             first[index] = 0.9 * first[index] + 0.1 * gradient;
             second[index] = 0.99 * second[index] + 0.01 * gradient.powi(2);
@@ -295,13 +257,7 @@ fn softmax<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
         }
         let (labels, place, tally) = (setup.put(&labels), setup.put(&logits), setup.put(&[1.0_f32, 2.0]));
         let logits = setup.view_mut(rows, columns, place);
-        setup
-            .kernels
-            .enqueue(
-                &setup.stream,
-                Operation::Softmax(setup.at(labels), smoothing, logits, setup.at_mut(tally)),
-            )
-            .expect("queued");
+        setup.enqueue(Operation::Softmax(setup.at(labels), smoothing, logits, setup.at_mut(tally)));
         assert_close(&setup.read(place), &gradient);
         assert_close(&setup.read(tally), &[1.0 + loss as f32, 2.0 + right]);
     }
@@ -310,8 +266,7 @@ fn softmax<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
 fn oscillators<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let numbers = [1.0_f32, 2.0, 0.5, -1.0, 0.0, 0.25];
     let (parameters, states) = (setup.put(&numbers), setup.put(&[f32::NAN; 6]));
-    let (from, to) = (setup.at(parameters), setup.at_mut(states));
-    setup.kernels.enqueue(&setup.stream, Operation::Solve(from, 0.1, 3, to)).expect("queued");
+    setup.enqueue(Operation::Solve(setup.at(parameters), 0.1, 3, setup.at_mut(states)));
     let found = setup.read(states);
     for run in 0..2 {
         let mut at = State::new([numbers[run], numbers[2 + run], numbers[4 + run]]);
@@ -333,42 +288,27 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let factor = |rows, columns| setup.view(rows, columns, small);
     let product = |rows, columns| setup.view_mut(rows, columns, large);
     let far = View { strides: (usize::MAX, usize::MAX), ..factor(2, 2) };
-    let refused = |what: &str, answer: Result<(), BackendError>| {
+    let refused_on = |stream: &D::Stream, what: &str, operation| {
+        let answer = kernels.enqueue(stream, operation);
         assert!(matches!(answer, Err(BackendError::InvalidArgument { .. })), "{what}: {answer:?}");
+        answer.expect_err(what).to_string()
     };
-    let incompatible =
-        kernels.enqueue(stream, Operation::Multiply(factor(2, 2), factor(3, 1), product(4, 4)));
-    assert!(incompatible.as_ref().is_err_and(|error| error.to_string().contains("not compatible")));
-    refused("inner sizes", incompatible);
-    refused(
-        "elements",
-        kernels.enqueue(stream, Operation::Multiply(factor(4, 2), factor(2, 4), product(4, 4))),
-    );
-    refused(
-        "a product",
-        kernels.enqueue(stream, Operation::Multiply(factor(2, 2), factor(2, 2), product(4, 4))),
-    );
-    let same = setup.view_mut(2, 2, small);
-    refused("overlap", kernels.enqueue(stream, Operation::Multiply(factor(2, 2), factor(2, 2), same)));
-    refused("strides", kernels.enqueue(stream, Operation::Multiply(far, factor(2, 2), product(4, 4))));
-    refused(
-        "no bias",
-        kernels.enqueue(stream, Operation::AddBias(nothing(), Activation::Relu, product(4, 4))),
-    );
-    refused("sizes", kernels.enqueue(stream, Operation::ReluBackward(setup.at(small), setup.at_mut(large))));
-    refused(
-        "a stream",
-        kernels.enqueue(&other, Operation::ReluBackward(setup.at(small), setup.at_mut(second))),
-    );
-    refused("itself", kernels.enqueue(stream, Operation::ReluBackward(setup.at(small), setup.at_mut(small))));
-    refused(
-        "half a word",
-        kernels.enqueue(stream, Operation::ReluBackward(setup.at(odd), setup.at_mut(odd))),
-    );
-    refused("sums", kernels.enqueue(stream, Operation::SumRows(factor(2, 2), setup.at_mut(small))));
+    let refused = |what: &str, operation| refused_on(stream, what, operation);
+    let backward = |read, written| Operation::ReluBackward(setup.at(read), setup.at_mut(written));
+    let text = refused("inner sizes", Operation::Multiply(factor(2, 2), factor(3, 1), product(4, 4)));
+    assert!(text.contains("not compatible"), "{text}");
+    refused("elements", Operation::Multiply(factor(4, 2), factor(2, 4), product(4, 4)));
+    refused("a product", Operation::Multiply(factor(2, 2), factor(2, 2), product(4, 4)));
+    refused("overlap", Operation::Multiply(factor(2, 2), factor(2, 2), setup.view_mut(2, 2, small)));
+    refused("strides", Operation::Multiply(far, factor(2, 2), product(4, 4)));
+    refused("no bias", Operation::AddBias(nothing(), Activation::Relu, product(4, 4)));
+    refused("sizes", backward(small, large));
+    refused_on(&other, "a stream", backward(small, second));
+    refused("itself", backward(small, small));
+    refused("half a word", backward(odd, odd));
+    refused("sums", Operation::SumRows(factor(2, 2), setup.at_mut(small)));
     let classify = |labels, logits, tally| {
-        let (logits, tally) = (setup.view_mut(4, 4, logits), setup.at_mut(tally));
-        kernels.enqueue(stream, Operation::Softmax(setup.at(labels), 0.1, logits, tally))
+        Operation::Softmax(setup.at(labels), 0.1, setup.view_mut(4, 4, logits), setup.at_mut(tally))
     };
     refused("a tally", classify(small, large, second));
     refused("rows", classify(small, pair, second));
@@ -377,7 +317,7 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     let step = AdamStep { rate: 0.1, beta_1: 0.9, beta_2: 0.99, epsilon: 1e-3 };
     let adam = |values, first, last| {
         let written = [first, last].map(|place| setup.at_mut(place));
-        kernels.enqueue(stream, Operation::Adam(step, setup.at(small), setup.at_mut(values), written))
+        Operation::Adam(step, setup.at(small), setup.at_mut(values), written)
     };
     refused("values", adam(large, second, third));
     refused("moments", adam(second, third, third));
@@ -385,11 +325,8 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
     // Two oscillators have no rows of five places, nor are five numbers any.
     let six = setup.put(&[0.0_f32; 6]);
     for (numbers, places) in [(24, 20), (20, 24), (8, 24), (0, 24)] {
-        let from = Place { len: numbers, ..six };
-        let to = Place { len: places, ..large };
-        let answer =
-            setup.kernels.enqueue(stream, Operation::Solve(setup.at(from), 0.1, 3, setup.at_mut(to)));
-        refused("states", answer);
+        let (from, to) = (Place { len: numbers, ..six }, Place { len: places, ..large });
+        refused("states", Operation::Solve(setup.at(from), 0.1, 3, setup.at_mut(to)));
     }
     device.synchronize(stream).expect("no fault");
 }

@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 /// Trains on the selected device, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // Before the output is created: a process that sees the output may send a signal.
-    let interrupt = arguments.record.is_given().then(Interrupt::listen).transpose()?;
+    let interrupt = arguments.record.path().map(|_| Interrupt::listen()).transpose()?;
     let recording = arguments.record.start(arguments.pool.inputs(), Recorder::DEFAULT_EVENTS)?;
     let (report, saved) = on_device!(arguments.pool.backend.as_ref(), |device| {
         train(arguments, recording, interrupt.as_ref(), &device, device.kernels()?)

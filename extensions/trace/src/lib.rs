@@ -64,7 +64,6 @@
 mod error;
 mod file;
 pub mod fitted;
-mod instant;
 pub mod output;
 pub mod plot;
 mod program;

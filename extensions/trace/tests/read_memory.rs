@@ -144,7 +144,7 @@ fn reading_keeps_to_its_bounds() {
     for (name, pickle) in hostile_pickles(MIB) {
         for (import, bytes) in [(pytorch, &pickle), (pytorch, &gzip(&pickle))] {
             let (peak, outcome) = peak(import, bytes);
-            assert!(peak <= MIB + 16 * pickle.len() as u64, "{name}: {peak} bytes of {}", pickle.len());
+            assert!(peak <= MIB + 32 * pickle.len() as u64, "{name}: {peak} bytes of {}", pickle.len());
             assert!(outcome.is_err(), "{name}");
         }
     }
@@ -219,7 +219,7 @@ fn real_traces_are_well_within_the_bounds() {
         Export::new(Format::PyTorch).write(&trace, &mut snapshot).expect("memory takes everything");
         let (peak, outcome) = peak(Import::new(), &snapshot);
         assert_eq!(outcome.expect("a trace").events().len(), trace.events().len());
-        assert!(peak <= 14 * snapshot.len() as u64, "{peak} bytes of {}", snapshot.len());
+        assert!(peak <= 28 * snapshot.len() as u64, "{peak} bytes of {}", snapshot.len());
         assert!(
             peak <= 512 * trace.events().len() as u64,
             "{peak} bytes for {} events",

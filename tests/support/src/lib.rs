@@ -6,7 +6,7 @@
 //!
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`assert_causes_once`] checks the text of an error and of its causes.
-//! - [`command`] and [`outcome`] run the program under test, [`test_again`] and [`passed`] a test in another process,
+//! - [`command`] and [`outcome`], [`printed`], [`rows`] or [`failed`] run the program under test, [`test_again`] and [`passed`] a test in another process,
 //!   [`instructions`] a benchmark under valgrind.
 //! - [`assert_tables_fit`] and [`assert_help_fits`] check what a program prints in terminals.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
@@ -54,7 +54,9 @@ pub use memory::{
 pub use pattern::pattern;
 #[cfg(target_os = "linux")]
 pub use programs::interrupted;
-pub use programs::{command, instructions, is_inside, outcome, passed, test_again, test_behind};
+pub use programs::{
+    command, failed, instructions, is_inside, outcome, passed, printed, rows, test_again, test_behind,
+};
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use setting::setting_texts;
 pub use streams::{close_gate, streams};

@@ -1,5 +1,6 @@
 //! The programs that a test runs; one of them is the test's own.
 
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -21,6 +22,38 @@ pub fn command(program: &str) -> Command {
 /// If it does not start, or prints other than UTF-8.
 pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     texts(command.output().expect("the program starts"))
+}
+
+/// Runs it. Returns what it prints.
+///
+/// # Panics
+///
+/// If it fails, or writes to standard error.
+pub fn printed(command: &mut Command) -> String {
+    let (code, out, errors) = outcome(command);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{command:?}");
+    out
+}
+
+/// As [`printed`], of a program that prints lines of JSON.
+///
+/// # Panics
+///
+/// As [`printed`]; also if a line is other than JSON.
+pub fn rows(command: &mut Command) -> Vec<Value> {
+    printed(command).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// Runs it. Returns its error.
+///
+/// # Panics
+///
+/// If it ends with another exit code, prints anything, or panics.
+pub fn failed(command: &mut Command, code: i32) -> String {
+    let (found, out, errors) = outcome(command);
+    assert_eq!((found, out.as_str()), (Some(code), ""), "{command:?}: {errors}");
+    assert!(!errors.contains("panicked"), "{command:?}: {errors}");
+    errors
 }
 
 /// Whether [`test_again`] started this process.

@@ -75,45 +75,18 @@ impl Choice {
         if self.keeps_nothing { builder.max_cached_bytes(0) } else { builder }
     }
 
-    /// The settings, as lines of Rust, of Python and of the environment. `file` is that of fitted classes; `limit` is
-    /// for an arena.
-    pub(super) fn settings(&self, file: &str, limit: u64) -> [String; 3] {
-        let classes = match &self.classes.rule {
-            rule if *rule == SizeClasses::GEOMETRIC => "SizeClasses::GEOMETRIC".into(),
-            rule if *rule == SizeClasses::EXACT => "SizeClasses::EXACT".into(),
-            SizeClasses::Table(_) => format!("SizeClasses::Table(fitted::load(\"{file}\")?)"),
-            rule @ (SizeClasses::Fixed | SizeClasses::PowerOfTwo | SizeClasses::Tight) => {
-                format!("SizeClasses::{rule:?}")
-            }
-            rule => format!("\"{rule}\".parse()?"),
-        };
-        let is_fitted = self.classes.is_fitted();
-        let text = if is_fitted { format!("fitted:{file}") } else { self.classes.name.clone() };
-        let by_variable = match is_fitted {
-            true => format!("--size-classes {text} (a flag: variables name no file)"),
-            false => format!("VRAMPOOL_SIZE_CLASSES={text}"),
-        };
-        let source = self.source;
-        let (mut rust, mut python, mut environment) = (String::new(), String::new(), String::new());
-        if source == Source::Arena {
-            // In whole GiB, which all three can state.
-            let gib = limit.div_ceil(1 << 30);
-            rust += &format!("\n    .limit({gib} << 30)");
-            python += &format!(",\n    limit=\"{gib}GiB\"");
-            environment += &format!("\nVRAMPOOL_LIMIT={gib}GiB");
+    /// The settings, by their names and as texts, a line each. `file` is that of fitted classes; `limit` is for an arena.
+    pub(super) fn settings(&self, file: &str, limit: u64) -> Vec<String> {
+        let classes =
+            if self.classes.is_fitted() { format!("fitted:{file}") } else { self.classes.name.clone() };
+        let mut settings = vec![format!("source={}", self.source), format!("size_classes={classes}")];
+        if self.source == Source::Arena {
+            settings.push(format!("limit={}GiB", limit.div_ceil(1 << 30)));
         }
         if self.keeps_nothing {
-            rust += ".max_cached_bytes(0)";
-            python += ", max_cached_bytes=0";
-            environment += "\nVRAMPOOL_MAX_CACHED_BYTES=0";
+            settings.push("max_cached_bytes=0".into());
         }
-        [
-            format!(
-                "Pool::builder(&device){rust}\n    .source(Source::{source:?})\n    .size_classes({classes})\n    .build()?"
-            ),
-            format!("vrampool.Pool(\n    source=\"{source}\", size_classes=\"{text}\"{python}\n)"),
-            format!("VRAMPOOL_SOURCE={source}\n{by_variable}{environment}"),
-        ]
+        settings
     }
 
     /// The source, and whether its buckets keep nothing.

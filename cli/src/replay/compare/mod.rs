@@ -124,14 +124,14 @@ impl Compare<'_> {
         let device = device.with_memory(self.0.device_memory);
         let builder = Pool::builder(&device).from_environment().map_err(|error| error.to_string())?;
         let pool = build(choice.apply(self.0.pool.apply(builder)))?;
-        let mut row = Row::new(choice);
+        let mut passes = Vec::new();
         replay
             .run_with(&pool, |pass| {
-                row.add(pass);
+                passes.push(pass.clone());
                 interrupt.exit_code().map_or(ControlFlow::Continue(()), |_| ControlFlow::Break(()))
             })
             .map_err(|error| chain(&error).to_string())?;
-        Ok((row.passes == self.0.passes.get()).then_some(row))
+        Ok(Row::new(choice, &passes).filter(|row| row.passes == self.0.passes.get()))
     }
 }
 

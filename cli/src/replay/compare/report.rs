@@ -50,31 +50,23 @@ pub(super) struct Report {
 }
 
 impl Row {
-    pub(super) fn new(choice: &Choice) -> Self {
-        Self {
+    /// `None` without passes.
+    pub(super) fn new(choice: &Choice, passes: &[Pass]) -> Option<Self> {
+        let (first, last) = (passes.first()?, passes.last()?);
+        Some(Self {
             source: choice.source.to_string(),
             size_classes: choice.classes.name.clone(),
             keeps_nothing: choice.keeps_nothing,
-            passes: 0,
-            peak_reserved: 0,
-            hit_rate: 0.0,
-            bucket_hit_rate: 0.0,
-            driver_calls: 0,
-            first_driver_calls: 0,
-            reuse_waits: 0,
+            passes: passes.len() as u32,
+            peak_reserved: passes.iter().map(|pass| pass.peak_reserved_bytes).max()?,
+            hit_rate: last.hit_rate,
+            bucket_hit_rate: last.bucket_hit_rate,
+            driver_calls: last.driver_calls,
+            first_driver_calls: first.driver_calls,
+            reuse_waits: last.reuse_waits,
             best: false,
             choice: choice.clone(),
-        }
-    }
-
-    pub(super) fn add(&mut self, pass: &Pass) {
-        self.passes += 1;
-        self.peak_reserved = self.peak_reserved.max(pass.peak_reserved_bytes);
-        (self.hit_rate, self.bucket_hit_rate) = (pass.hit_rate, pass.bucket_hit_rate);
-        (self.driver_calls, self.reuse_waits) = (pass.driver_calls, pass.reuse_waits);
-        if pass.is_cold() {
-            self.first_driver_calls = pass.driver_calls;
-        }
+        })
     }
 }
 
@@ -184,10 +176,8 @@ impl fmt::Display for Report {
         if self.best.choice.classes.is_fitted() {
             writeln!(f, "First: vrampool fit {} --output {classes}\n", self.file)?;
         }
-        let settings = self.best.choice.settings(&classes, self.best.peak_reserved);
-        let lines = ["Rust", "Python", "Environment"].into_iter().zip(settings);
-        let lines = lines.map(|(name, lines)| format!("{name}:\n    {}", lines.replace('\n', "\n    ")));
-        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
+        let settings = self.best.choice.settings(&classes, self.best.peak_reserved).join("\n    ");
+        write!(f, "Settings of a pool; as variables, in upper case behind VRAMPOOL_:\n    {settings}")
     }
 }
 

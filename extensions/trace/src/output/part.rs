@@ -16,7 +16,7 @@ pub(super) struct Part {
 impl Part {
     pub(super) fn beside(target: &Path) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
-        if let Some(file) = unnamed(folder_of(target))? {
+        if let Some(file) = unnamed(folder_of(target)) {
             return Ok(Self { file, name: None });
         }
         Self::named_beside(target)
@@ -62,23 +62,14 @@ fn folder_of(target: &Path) -> &Path {
     target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// A file without a name (`O_TMPFILE`); `None` where the file system has no such files, or the kernel's own file
-/// system that names them is missing.
+/// A file without a name (`O_TMPFILE`); `None` where the file system has no such files, where the kernel's own file system
+/// that names them is missing, and where no file can be written.
 #[cfg(target_os = "linux")]
-fn unnamed(folder: &Path) -> io::Result<Option<File>> {
-    use rustix::fs::{CWD, Mode, OFlags, openat};
-    use rustix::io::Errno;
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match openat(CWD, folder, flags, Mode::from_raw_mode(0o666)) {
-        Ok(file) => {
-            let file = File::from(file);
-            let has_name = Path::new(&descriptor(&file)).symlink_metadata().is_ok();
-            Ok(has_name.then_some(file))
-        }
-        // What kernels and file systems without them report.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+fn unnamed(folder: &Path) -> Option<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = rustix::fs::OFlags::TMPFILE.bits() as i32;
+    let file = File::options().read(true).write(true).custom_flags(flags).open(folder).ok()?;
+    Path::new(&descriptor(&file)).symlink_metadata().is_ok().then_some(file)
 }
 
 /// Names a file that has no name, because a link cannot replace a file.

@@ -1,8 +1,8 @@
 //! The clock of a recording.
 
-use crate::instant::Instant;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// The staleness of the recorder's clock, in microseconds, above which a thread updates it. This keeps writes
 /// to a word that all threads read rare.

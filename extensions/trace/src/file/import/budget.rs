@@ -12,9 +12,9 @@ pub(super) const MEMORY_PER_EVENT: u64 = 512;
 /// Bytes that a small file may take.
 const BASE: u64 = 1 << 20;
 
-/// How many times its own length a larger one may take. PyTorch's snapshots take up to 8 times theirs, the
-/// smallest that this crate writes 12 times.
-const RATIO: u64 = 16;
+/// How many times its own length a larger one may take. PyTorch's snapshots take up to 16 times theirs, the
+/// smallest that this crate writes 24 times.
+const RATIO: u64 = 32;
 
 /// Bytes that are taken, of those that may be. Both copies of a container that grows count while it grows.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Sequential reading of a pickle's bytes.
 
-use super::packed_value::Packed;
+use super::pickle_value::Value;
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
 use std::io::{self, BufRead};
 
-/// The longest line of a number in protocol 0; no number of 64 bits has more digits.
-const MAX_DIGITS: usize = 64;
+/// The most bytes that are kept of a line of protocol 0: no key, and no number of 64 bits, is longer.
+const MAX_LINE: usize = 64;
 
 /// The input and the position in it.
 pub(super) struct Input<R> {
@@ -86,44 +86,35 @@ impl<R: BufRead> Input<R> {
         Ok(())
     }
 
-    /// A line without its end, of which the first bytes are kept. Answers how long it was, too.
-    fn text_line<const KEEP: usize>(&mut self) -> Result<([u8; KEEP], usize), TraceFault> {
-        let (mut kept, mut len) = ([0; KEEP], 0);
+    /// A line without its end; empty if it is longer than what is kept, or no text.
+    fn text_line(&mut self) -> Result<String, TraceFault> {
+        let mut line = Vec::new();
         loop {
             match self.byte()? {
-                b'\n' => return Ok((kept, len)),
-                byte => {
-                    if let Some(place) = kept.get_mut(len) {
-                        *place = byte;
-                    }
-                    len += 1;
-                }
+                b'\n' if line.len() > MAX_LINE => return Ok(String::new()),
+                b'\n' => return Ok(String::from_utf8(line).unwrap_or_default()),
+                byte if line.len() <= MAX_LINE => line.push(byte),
+                _ => {}
             }
         }
     }
 
     /// Text of protocol 0, perhaps in quotes.
-    pub(super) fn line(&mut self) -> Result<Packed, TraceFault> {
-        let (kept, len) = self.text_line::<{ SnapshotKey::LONGEST + 2 }>()?;
-        let text = kept.get(..len).unwrap_or_default();
-        let text = match text {
-            [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
-            text => text,
-        };
-        Ok(SnapshotKey::of(text).map_or(Packed::OTHER, Packed::word))
+    pub(super) fn line(&mut self) -> Result<Value, TraceFault> {
+        let line = self.text_line()?;
+        let quoted = |quote| line.strip_prefix(quote)?.strip_suffix(quote);
+        let text = quoted('\'').or(quoted('"')).unwrap_or(&line);
+        Ok(SnapshotKey::of(text.as_bytes()).map_or(Value::Other, Value::Key))
     }
 
-    /// A number of protocol 0; `None` where it has more digits than any that is asked for.
-    pub(super) fn digits(&mut self) -> Result<Option<i128>, TraceFault> {
-        let (kept, len) = self.text_line::<MAX_DIGITS>()?;
-        let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
-        Ok(text.and_then(|text| text.strip_suffix('L').unwrap_or(text).parse().ok()))
+    /// A number of protocol 0.
+    pub(super) fn digits(&mut self) -> Result<Value, TraceFault> {
+        let line = self.text_line()?;
+        Ok(line.strip_suffix('L').unwrap_or(&line).parse().map_or(Value::Other, Value::whole))
     }
 
     /// A place in the memo, of protocol 0.
     pub(super) fn place(&mut self) -> Result<u64, TraceFault> {
-        let (kept, len) = self.text_line::<MAX_DIGITS>()?;
-        let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
-        text.and_then(|text| text.parse().ok()).ok_or(TraceFault::NotPickled)
+        self.text_line()?.parse().map_err(|_| TraceFault::NotPickled)
     }
 }

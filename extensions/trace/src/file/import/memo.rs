@@ -1,7 +1,7 @@
 //! The memo of a pickle: values by index.
 
 use super::budget::Budget;
-use super::packed_value::Packed;
+use super::pickle_value::Value;
 use crate::error::TraceFault;
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     /// Those from 0 on without a gap.
-    dense: Vec<Packed>,
+    dense: Vec<Value>,
     /// Those behind a gap.
-    sparse: HashMap<u64, Packed>,
+    sparse: HashMap<u64, Value>,
 }
 
 impl Memo {
@@ -20,7 +20,7 @@ impl Memo {
         (self.dense.len() + self.sparse.len()) as u64
     }
 
-    pub(super) fn put(&mut self, place: u64, value: Packed, budget: &mut Budget) -> Result<(), TraceFault> {
+    pub(super) fn put(&mut self, place: u64, value: Value, budget: &mut Budget) -> Result<(), TraceFault> {
         let next = self.dense.len() as u64;
         if let Some(there) = usize::try_from(place).ok().and_then(|place| self.dense.get_mut(place)) {
             *there = value;
@@ -35,7 +35,7 @@ impl Memo {
         Ok(())
     }
 
-    pub(super) fn get(&self, place: u64) -> Option<Packed> {
+    pub(super) fn get(&self, place: u64) -> Option<Value> {
         let dense = usize::try_from(place).ok().and_then(|place| self.dense.get(place));
         dense.or_else(|| self.sparse.get(&place)).copied()
     }

@@ -4,7 +4,6 @@ mod addresses;
 mod budget;
 mod input;
 mod memo;
-mod packed_value;
 mod pickle;
 mod pickle_value;
 mod pytorch;
@@ -45,7 +44,7 @@ use std::path::Path;
 ///   without this crate's last line is read with a warning.
 /// * Nothing that a file says is run, and nothing in it makes reading take more memory than the
 ///   [limit](Self::max_events) allows: for a snapshot 64 MiB and 512 bytes for each event that it may have, and at most
-///   1 MiB and 16 times its decompressed length. What takes more is refused before the memory is taken, and
+///   1 MiB and 32 times its decompressed length. What takes more is refused before the memory is taken, and
 ///   so is what the system has no memory for.
 ///
 /// ```

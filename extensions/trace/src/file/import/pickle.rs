@@ -12,16 +12,12 @@
 use super::budget::Budget;
 use super::input::Input;
 use super::memo::Memo;
-use super::packed_value::Packed;
-use super::pickle_value::{Node, Pickled};
+use super::pickle_value::{Item, Node, Pickled, Value};
 use super::rejected_opcodes::name;
 use super::sites::Sites;
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
 use std::io::BufRead;
-
-/// Up to how many items a list of no meaning is looked through, and forgotten.
-const FORGOTTEN_ITEMS: usize = 256;
 
 /// Reads one pickle, and that nothing follows it. `offset` is where the instruction being read begins.
 pub(super) fn read(
@@ -36,7 +32,6 @@ pub(super) fn read(
         marks: Vec::new(),
         memo: Memo::default(),
         nodes: Vec::new(),
-        large: Vec::new(),
         sites: Sites::default(),
     };
     loop {
@@ -50,23 +45,21 @@ pub(super) fn read(
     if !machine.input.is_at_end()? {
         return Err(TraceFault::Trailing);
     }
-    let Machine { budget, stack, marks, memo, nodes, large, sites, .. } = machine;
+    let Machine { budget, stack, marks, memo, nodes, sites, .. } = machine;
     budget.dropped(&stack);
     budget.dropped(&marks);
     memo.dropped(budget);
     let origins = sites.into_origins(budget);
-    Ok(Pickled { root, nodes, large, origins })
+    Ok(Pickled { root, nodes, origins })
 }
 
 struct Machine<'a, R> {
     input: Input<R>,
     budget: &'a mut Budget,
-    stack: Vec<Packed>,
+    stack: Vec<Value>,
     marks: Vec<usize>,
     memo: Memo,
     nodes: Vec<Node>,
-    /// Numbers that do not fit a value.
-    large: Vec<i128>,
     sites: Sites,
 }
 
@@ -99,18 +92,15 @@ impl<R: BufRead> Machine<'_, R> {
             },
             b'1' => self.above_mark(Self::discard)?,
             b'2' => self.top().and_then(|top| self.push(top))?,
-            b'N' | 0x88 | 0x89 => self.push(Packed::OTHER)?,
-            b'I' | b'L' => match self.input.digits()? {
-                Some(number) => self.number(number)?,
-                None => self.push(Packed::OTHER)?,
-            },
+            b'N' | 0x88 | 0x89 => self.push(Value::Other)?,
+            b'I' | b'L' => self.input.digits().and_then(|value| self.push(value))?,
             b'J' => self.whole::<4>(|bytes| i32::from_le_bytes(bytes).into())?,
             b'K' => self.whole::<1>(|[byte]| byte.into())?,
             b'M' => self.whole::<2>(|bytes| u16::from_le_bytes(bytes).into())?,
             0x8a => self.long::<1>()?,
             0x8b => self.long::<4>()?,
             b'F' | b'S' | b'V' => self.input.line().and_then(|value| self.push(value))?,
-            b'G' => self.input.skip(8).and_then(|()| self.push(Packed::OTHER))?,
+            b'G' => self.input.skip(8).and_then(|()| self.push(Value::Other))?,
             b'U' | b'C' | 0x8c => self.text::<1>()?,
             b'T' | b'B' | b'X' => self.text::<4>()?,
             0x8d | 0x8e | 0x96 => self.text::<8>()?,
@@ -166,17 +156,17 @@ impl<R: BufRead> Machine<'_, R> {
         Ok(())
     }
 
-    fn push(&mut self, value: Packed) -> Result<(), TraceFault> {
+    fn push(&mut self, value: Value) -> Result<(), TraceFault> {
         self.budget.room(&mut self.stack, 1)?;
         self.stack.push(value);
         Ok(())
     }
 
-    fn top(&self) -> Result<Packed, TraceFault> {
+    fn top(&self) -> Result<Value, TraceFault> {
         self.below(1).and_then(|place| self.stack.get(place).copied().ok_or(TraceFault::NotPickled))
     }
 
-    fn pop(&mut self) -> Result<Packed, TraceFault> {
+    fn pop(&mut self) -> Result<Value, TraceFault> {
         self.below(1)?;
         self.stack.pop().ok_or(TraceFault::NotPickled)
     }
@@ -189,20 +179,7 @@ impl<R: BufRead> Machine<'_, R> {
 
     fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), TraceFault> {
         let bytes = self.input.bytes()?;
-        self.number(of(bytes).into())
-    }
-
-    fn number(&mut self, number: i128) -> Result<(), TraceFault> {
-        let packed = match i64::try_from(number).ok().and_then(Packed::whole) {
-            Some(packed) => packed,
-            None => {
-                let place = self.count(self.large.len())?;
-                self.budget.room(&mut self.large, 1)?;
-                self.large.push(number);
-                Packed::large(place)
-            }
-        };
-        self.push(packed)
+        self.push(Value::whole(of(bytes).into()))
     }
 
     /// A number behind its length of `N` bytes, the lowest byte first, in two's complement.
@@ -215,11 +192,11 @@ impl<R: BufRead> Machine<'_, R> {
                 let sign = low.last().is_some_and(|byte| byte & 0x80 != 0);
                 let len = low.len();
                 bytes[len..].fill(if sign { 0xff } else { 0 });
-                self.number(i128::from_le_bytes(bytes))
+                self.push(Value::whole(i128::from_le_bytes(bytes)))
             }
             None => {
                 self.input.skip(len)?;
-                self.push(Packed::OTHER)
+                self.push(Value::Other)
             }
         }
     }
@@ -228,78 +205,75 @@ impl<R: BufRead> Machine<'_, R> {
     fn text<const N: usize>(&mut self) -> Result<(), TraceFault> {
         let len = self.input.length::<N>()?;
         // The key of a value is below it.
-        let key = self.stack.last().and_then(|key| key.as_word());
+        let key = self.stack.last().copied();
         let mut text = [0; Sites::TEXT_BYTES];
         let text = &mut text[..len.min(Sites::TEXT_BYTES as u64) as usize];
         // Of a function's name the beginning.
         let rest = len - text.len() as u64;
-        let (before, behind) = if key == Some(SnapshotKey::Name) { (0, rest) } else { (rest, 0) };
+        let (before, behind) = if key == Some(Value::Key(SnapshotKey::Name)) { (0, rest) } else { (rest, 0) };
         self.input.skip(before)?;
         self.input.fill(text)?;
         self.input.skip(behind)?;
         let value = match SnapshotKey::of(text) {
-            Some(word) if rest == 0 => Packed::word(word),
-            _ if matches!(key, Some(SnapshotKey::Filename | SnapshotKey::Name)) => {
+            Some(key) if rest == 0 => Value::Key(key),
+            _ if matches!(key, Some(Value::Key(SnapshotKey::Filename | SnapshotKey::Name))) => {
                 self.sites.keep(text, self.budget)?
             }
-            _ => Packed::OTHER,
+            _ => Value::Other,
         };
         self.push(value)
     }
 
-    /// The number of one more of what there are so many of.
-    fn count(&self, len: usize) -> Result<u32, TraceFault> {
-        u32::try_from(len).map_err(|_| TraceFault::TooMuchData { max: u32::MAX.into() })
-    }
-
-    fn node(&mut self, items: Vec<Packed>) -> Result<u32, TraceFault> {
-        let number = self.count(self.nodes.len())?;
+    fn node(&mut self) -> Result<u32, TraceFault> {
+        let number = u32::try_from(self.nodes.len());
         self.budget.room(&mut self.nodes, 1)?;
-        self.nodes.push(Node::Items(items));
-        Ok(number)
+        self.nodes.push(Node::Items(Vec::new()));
+        number.map_err(|_| TraceFault::TooMuchData { max: u32::MAX.into() })
     }
 
     /// A list of the values from there on.
     fn list(&mut self, from: usize) -> Result<(), TraceFault> {
-        let mut items = Vec::new();
-        let above = self.stack.get(from..).ok_or(TraceFault::NotPickled)?;
-        self.budget.room(&mut items, above.len())?;
-        items.extend_from_slice(above);
-        let node = self.node(items)?;
-        self.stack.truncate(from);
-        self.push(Packed::list(node))
+        let node = self.node()?;
+        self.extend(node, from)?;
+        self.push(Value::List(node))
     }
 
     /// Of the keys and values from there on.
     fn dictionary(&mut self, from: usize) -> Result<(), TraceFault> {
-        let node = self.node(Vec::new())?;
+        let node = self.node()?;
         self.enter(node, from)?;
-        self.push(Packed::dictionary(node))
+        self.push(Value::Dictionary(node))
     }
 
     /// Appends the values from there on to the list below them.
     fn append(&mut self, from: usize) -> Result<(), TraceFault> {
-        let (below, above) = self.stack.split_at_checked(from).ok_or(TraceFault::NotPickled)?;
-        let floor = self.marks.last().copied().unwrap_or(0);
-        let list = below.get(floor..).and_then(<[_]>::last).and_then(|list| list.node());
-        let Some((node, true)) = list else { return Err(TraceFault::NotPickled) };
-        match self.nodes.get_mut(node as usize) {
-            Some(Node::Items(items)) => {
-                self.budget.room(items, above.len())?;
-                items.extend_from_slice(above);
-            }
-            _ => return Err(TraceFault::NotPickled),
+        match self.before(from) {
+            Some(Value::List(node)) => self.extend(node, from),
+            _ => Err(TraceFault::NotPickled),
         }
+    }
+
+    fn extend(&mut self, list: u32, from: usize) -> Result<(), TraceFault> {
+        let above = self.stack.get(from..).ok_or(TraceFault::NotPickled)?;
+        let Some(Node::Items(items)) = self.nodes.get_mut(list as usize) else {
+            return Err(TraceFault::NotPickled);
+        };
+        self.budget.room(items, above.len())?;
+        items.extend(above.iter().map(|&value| Item { key: None, value }));
         self.stack.truncate(from);
         Ok(())
     }
 
+    /// The value below the values from there on, which no mark is between.
+    fn before(&self, from: usize) -> Option<Value> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        self.stack.get(floor..from)?.last().copied()
+    }
+
     /// Sets the keys from there on, each before its value, in the dictionary below them.
     fn set(&mut self, from: usize) -> Result<(), TraceFault> {
-        let floor = self.marks.last().copied().unwrap_or(0);
-        let below = self.stack.get(floor..from).and_then(<[_]>::last).and_then(|below| below.node());
-        match below {
-            Some((node, false)) => self.enter(node, from),
+        match self.before(from) {
+            Some(Value::Dictionary(node)) => self.enter(node, from),
             _ => Err(TraceFault::NotPickled),
         }
     }
@@ -310,10 +284,7 @@ impl<R: BufRead> Machine<'_, R> {
         }
         for at in (from..self.stack.len()).step_by(2) {
             let (key, mut value) = (self.stack[at], self.stack[at + 1]);
-            let Some(key) = key.as_word() else {
-                self.forget(value);
-                continue;
-            };
+            let Value::Key(key) = key else { continue };
             if key == SnapshotKey::Frames {
                 value = self.sites.reduce(&mut self.nodes, value, self.budget)?;
             }
@@ -321,35 +292,16 @@ impl<R: BufRead> Machine<'_, R> {
                 return Err(TraceFault::NotPickled);
             };
             // The last of several is the one that counts, as in Python.
-            match entries.iter_mut().find(|entry| entry.has_key(key)) {
-                Some(entry) => *entry = value.keyed(key),
+            match entries.iter_mut().find(|entry| entry.key == Some(key)) {
+                Some(entry) => entry.value = value,
                 None => {
                     self.budget.room(entries, 1)?;
-                    entries.push(value.keyed(key));
+                    entries.push(Item { key: Some(key), value });
                 }
             }
         }
         self.stack.truncate(from);
         Ok(())
-    }
-
-    /// Nothing asks for the value of this key. A short list with nothing in it that could be an event gives
-    /// its memory to others; if the memo brings it back, it is no list of events, as before. All else stays
-    /// what the memo names.
-    fn forget(&mut self, value: Packed) {
-        let Some((node, true)) = value.node() else { return };
-        let Some(Node::Items(items)) = self.nodes.get(node as usize) else { return };
-        let is_empty = |item: &Packed| match item.node() {
-            None => true,
-            Some((_, true)) => false,
-            Some((node, false)) => {
-                matches!(self.nodes.get(node as usize), Some(Node::Items(entries)) if entries.is_empty())
-            }
-        };
-        if (1..=FORGOTTEN_ITEMS).contains(&items.len()) && items.iter().all(is_empty) {
-            self.budget.dropped(items);
-            self.nodes[node as usize] = Node::Forgotten;
-        }
     }
 
     fn remember(&mut self, place: u64) -> Result<(), TraceFault> {

@@ -8,9 +8,8 @@
 
 use super::addresses::{Addresses, Recorded};
 use super::budget::{Budget, MEMORY, MEMORY_PER_EVENT};
-use super::packed_value::{Packed, Value};
 use super::pickle;
-use super::pickle_value::Pickled;
+use super::pickle_value::{Item, Pickled, Value};
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
 use crate::error::contradiction::Contradiction;
@@ -60,8 +59,8 @@ struct Reading<'a, 'p> {
 #[derive(Clone, Copy)]
 struct Snapshot<'a> {
     pickled: &'a Pickled,
-    traces: &'a [Packed],
-    segments: &'a [Packed],
+    traces: &'a [Item],
+    segments: &'a [Item],
 }
 
 /// Times of a history.
@@ -73,7 +72,7 @@ struct Times {
 
 impl<'a> Snapshot<'a> {
     fn new(pickled: &'a Pickled) -> Result<Self, TraceFault> {
-        let root = pickled.value(pickled.root);
+        let root = pickled.root;
         // Segments alone, as `torch.cuda.memory_snapshot()` gives them.
         if let Some(segments) = pickled.list(root) {
             return Ok(Self { pickled, traces: &[], segments });
@@ -93,11 +92,9 @@ impl<'a> Snapshot<'a> {
 
     /// The first that has a history; else the first that has a segment.
     fn first_device(&self) -> u32 {
-        let has_history = |trace: &Packed| self.list(*trace).is_some_and(|events| !events.is_empty());
-        let of_segment = || {
-            let devices = self.segments.iter().map(|&segment| self.device(self.pickled.value(segment)));
-            devices.filter_map(Result::ok).min()
-        };
+        let has_history =
+            |trace: &Item| self.pickled.list(trace.value).is_some_and(|events| !events.is_empty());
+        let of_segment = || self.segments.iter().filter_map(|segment| self.device(segment.value).ok()).min();
         let first = self.traces.iter().position(has_history).and_then(|device| u32::try_from(device).ok());
         first.or_else(of_segment).unwrap_or(0)
     }
@@ -105,11 +102,11 @@ impl<'a> Snapshot<'a> {
     /// Returns the contents for devices other than `device`.
     fn beside(&self, device: u32) -> Result<OtherDevices, TraceFault> {
         let mut others = OtherDevices::default();
-        for (&trace, number) in self.traces.iter().zip(0..).filter(|&(_, number)| number != device) {
-            others.add(number, self.list(trace).map_or(0, |events| events.len() as u64), 0);
+        for (trace, number) in self.traces.iter().zip(0..).filter(|&(_, number)| number != device) {
+            others.add(number, self.pickled.list(trace.value).map_or(0, |events| events.len() as u64), 0);
         }
-        for &segment in self.segments {
-            let number = self.device(self.pickled.value(segment))?;
+        for segment in self.segments {
+            let number = self.device(segment.value)?;
             others.add(number, 0, u64::from(number != device));
         }
         Ok(others)
@@ -121,10 +118,6 @@ impl<'a> Snapshot<'a> {
             Ok(Some(Value::Site(number))) => number,
             _ => 0,
         }
-    }
-
-    fn list(&self, packed: Packed) -> Option<&'a [Packed]> {
-        self.pickled.list(self.pickled.value(packed))
     }
 
     fn device(&self, segment: Value) -> Result<u32, TraceFault> {
@@ -146,13 +139,10 @@ impl<'a> Snapshot<'a> {
     }
 
     fn number(&self, of: Value, key: SnapshotKey) -> Result<Option<i128>, TraceFault> {
-        const NUMBERS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
+        const WHAT: TraceFault =
+            TraceFault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" };
         match self.pickled.get(of, key) {
-            Ok(Some(Value::Whole(number))) if NUMBERS.contains(&number) => Ok(Some(number)),
-            Ok(None) => Ok(None),
-            Ok(Some(_)) => {
-                Err(TraceFault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" })
-            }
+            Ok(value) => value.map(|value| value.number().ok_or(WHAT)).transpose(),
             Err(()) => Err(TraceFault::Shape { what: "events, segments and blocks are dictionaries" }),
         }
     }
@@ -164,24 +154,22 @@ impl Reading<'_, '_> {
         let Snapshot { pickled, traces, segments } = self.snapshot;
         self.addresses.place.device = Some(device);
         let trace = traces.get(device as usize);
-        if let Some(&trace) = trace {
-            let events = self
-                .snapshot
-                .list(trace)
+        if let Some(trace) = trace {
+            let events = pickled
+                .list(trace.value)
                 .ok_or(TraceFault::Shape { what: "a device's trace is a list of events" })?;
-            for (&event, number) in events.iter().zip(0..) {
+            for (event, number) in events.iter().zip(0..) {
                 self.addresses.place.event = Some(number);
-                self.enter_event(pickled.value(event))?;
+                self.enter_event(event.value)?;
             }
             self.addresses.place.event = None;
         }
         let mut entered = HashMap::new();
         let mut has_segments = false;
-        for &segment in segments {
-            let segment = pickled.value(segment);
-            if self.snapshot.device(segment)? == device {
+        for segment in segments {
+            if self.snapshot.device(segment.value)? == device {
                 has_segments = true;
-                self.enter_segment(segment, &mut entered)?;
+                self.enter_segment(segment.value, &mut entered)?;
             }
         }
         self.addresses.budget.dropped_map(&entered);
@@ -200,9 +188,9 @@ impl Reading<'_, '_> {
         let Self { snapshot, addresses, times } = self;
         let action = snapshot.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let is_free = match action {
-            Value::SnapshotKey(SnapshotKey::Alloc) => false,
-            Value::SnapshotKey(SnapshotKey::FreeRequested) => true,
-            Value::SnapshotKey(
+            Value::Key(SnapshotKey::Alloc) => false,
+            Value::Key(SnapshotKey::FreeRequested) => true,
+            Value::Key(
                 SnapshotKey::FreeCompleted
                 | SnapshotKey::SegmentAlloc
                 | SnapshotKey::SegmentFree
@@ -247,15 +235,14 @@ impl Reading<'_, '_> {
         if entered.insert(list, ()).is_some() {
             return Err(TraceFault::Shape { what: "each segment has `blocks` of its own" });
         }
-        for &block in snapshot.pickled.list(blocks).ok_or(WHAT)? {
+        for &Item { value: block, .. } in snapshot.pickled.list(blocks).ok_or(WHAT)? {
             const WHAT: TraceFault =
                 TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
-            let block = snapshot.pickled.value(block);
             let state = snapshot.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
             let size = snapshot.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
             // Older versions have no addresses of blocks.
             address = snapshot.bits(block, SnapshotKey::Address)?.unwrap_or(address);
-            if state == Some(Value::SnapshotKey(SnapshotKey::ActiveAllocated)) {
+            if state == Some(Value::Key(SnapshotKey::ActiveAllocated)) {
                 let size = snapshot.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
                 addresses.stays(Recorded { address, size, stream, t_us: 0, origin: snapshot.site(block) })?;
             }

@@ -1,8 +1,7 @@
 //! The lines of code in a snapshot's frames.
 
 use super::budget::Budget;
-use super::packed_value::{Packed, Value};
-use super::pickle_value::Node;
+use super::pickle_value::{Item, Node, Value};
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
 use crate::error::bounds::MAX_ORIGINS;
@@ -29,62 +28,66 @@ impl Sites {
     /// The most bytes of a text: of a file's name the last ones.
     pub(super) const TEXT_BYTES: usize = 100;
 
-    pub(super) fn keep(&mut self, text: &[u8], budget: &mut Budget) -> Result<Packed, TraceFault> {
+    pub(super) fn keep(&mut self, text: &[u8], budget: &mut Budget) -> Result<Value, TraceFault> {
         budget.room(&mut self.texts, text.len())?;
         let start = u32::try_from(self.texts.len());
         self.texts.extend_from_slice(text);
-        Ok(start.map_or(Packed::OTHER, |start| Packed::text(start, text.len() as u16)))
+        Ok(start.map_or(Value::Other, |start| Value::Text { start, length: text.len() as u16 }))
     }
 
     /// Replaces a list of frames, and each of them, by the number of its site.
     pub(super) fn reduce(
         &mut self,
         nodes: &mut [Node],
-        list: Packed,
+        list: Value,
         budget: &mut Budget,
-    ) -> Result<Packed, TraceFault> {
-        let Some((list, true)) = list.node() else { return Ok(Packed::OTHER) };
+    ) -> Result<Value, TraceFault> {
+        let Value::List(list) = list else { return Ok(Value::Other) };
         let frames = match nodes.get_mut(list as usize) {
-            Some(Node::Site(number)) => return Ok(Packed::site(*number)),
+            Some(Node::Site(number)) => return Ok(Value::Site(*number)),
             Some(Node::Items(frames)) if !frames.is_empty() => mem::take(frames),
-            _ => return Ok(Packed::OTHER),
+            _ => return Ok(Value::Other),
         };
         let mut site = 0;
         for frame in &frames {
-            let of_frame = self.of_frame(nodes, *frame, budget)?;
+            let of_frame = self.of_frame(nodes, frame.value, budget)?;
             site = if site == 0 { of_frame } else { site };
         }
         budget.dropped(&frames);
         nodes[list as usize] = Node::Site(site);
-        Ok(Packed::site(site))
+        Ok(Value::Site(site))
     }
 
-    fn of_frame(
-        &mut self,
-        nodes: &mut [Node],
-        frame: Packed,
-        budget: &mut Budget,
-    ) -> Result<u32, TraceFault> {
-        let Some((frame, false)) = frame.node() else { return Ok(0) };
+    fn of_frame(&mut self, nodes: &mut [Node], frame: Value, budget: &mut Budget) -> Result<u32, TraceFault> {
+        let Value::Dictionary(frame) = frame else { return Ok(0) };
         let entries = match nodes.get_mut(frame as usize) {
             Some(Node::Site(number)) => return Ok(*number),
             Some(Node::Items(entries)) => entries,
             _ => return Ok(0),
         };
-        const KEYS: [SnapshotKey; 3] = [SnapshotKey::Filename, SnapshotKey::Name, SnapshotKey::Line];
-        if !entries.iter().all(|entry| KEYS.iter().any(|key| entry.has_key(*key))) {
-            return Ok(0);
+        let (mut file, mut function, mut line) = (&b""[..], &b""[..], String::new());
+        for Item { key, value } in entries.iter() {
+            let text = match *value {
+                Value::Text { start, length } => self
+                    .texts
+                    .get(start as usize..)
+                    .and_then(|texts| texts.get(..length.into()))
+                    .unwrap_or_default(),
+                Value::Key(key) => key.text().as_bytes(),
+                _ => b"",
+            };
+            match key {
+                Some(SnapshotKey::Filename) => file = text,
+                Some(SnapshotKey::Name) => function = text,
+                Some(SnapshotKey::Line) => {
+                    line = value.number().map_or_else(String::new, |line| format!(":{line}"))
+                }
+                _ => return Ok(0),
+            }
         }
-        let of = KEYS.map(|key| entries.iter().find(|entry| entry.has_key(key)).copied());
-        let [file, function] =
-            [of[0], of[1]].map(|text| text.and_then(|text| text.as_text(&self.texts)).unwrap_or_default());
         let function = function.get(..FUNCTION_BYTES).unwrap_or(function);
         let mut site = Vec::new();
         if !is_own(&String::from_utf8_lossy(function), &String::from_utf8_lossy(file)) {
-            let line = match of[2].map(|line| line.value(&[])) {
-                Some(Value::Whole(line)) => format!(":{line}"),
-                _ => String::new(),
-            };
             let parts = [function, b" at ", file, line.as_bytes()];
             budget.room(&mut site, parts.iter().map(|part| part.len()).sum())?;
             parts.into_iter().for_each(|part| site.extend_from_slice(part));

@@ -18,9 +18,6 @@ macro_rules! keys {
                 None
             }
 
-            /// All keys, in order of their numbers.
-            pub(super) const ALL: &[Self] = &[$(Self::$Name),*];
-
             /// Returns its text.
             pub(super) fn text(self) -> &'static str {
                 match self {
@@ -60,22 +57,4 @@ keys! {
     Filename = "filename",
     Line = "line",
     Name = "name",
-}
-
-impl SnapshotKey {
-    /// Bytes of the longest.
-    pub(super) const LONGEST: usize = 18;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn none_is_longer_than_the_longest() {
-        let texts = SnapshotKey::ALL.iter().map(|key| key.text());
-        assert_eq!(texts.clone().map(str::len).max(), Some(SnapshotKey::LONGEST));
-        let found: Vec<_> = texts.filter_map(|text| SnapshotKey::of(text.as_bytes())).collect();
-        assert_eq!(found, SnapshotKey::ALL);
-    }
 }
