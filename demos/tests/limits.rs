@@ -69,13 +69,3 @@ fn fails_to_solve(option: &str, mebibytes: u64) -> bool {
     assert!(is_reported && !error.contains("panicked"), "{limit}: {error}");
     true
 }
-
-#[test]
-fn a_share_that_holds_no_run_is_named() {
-    let solve = |arguments: &[&str]| error("true", &[&["solve", "--backend", "host"], arguments].concat());
-    let error = solve(&["--share", "1KiB", "--samples", "1000000", "--runs", "2"]);
-    assert!(error.contains("give a larger share"), "{error}");
-    let error = solve(&["--runs", "1000", "--plot", "/dev/full"]);
-    assert!(error.contains("/dev/full: the file cannot be written"), "{error}");
-    assert!(error.contains(": No space left on device"), "{error}");
-}

@@ -90,6 +90,7 @@ fn a_comparison_reports_hidden_transfers() {
 fn impossible_arguments_are_reported() {
     for (arguments, words) in [
         (&["--share", "100"][..], "Can't fit a single run in device memory"),
+        (&["--share", "1KiB", "--samples", "1000000", "--runs", "2"], "give a larger share"),
         (&["--runs", "18446744073709551615"], "no memory has as many bytes"),
         (&["--plot", "/nowhere/at/all.svg", "--runs", "1000"], "at/all"),
     ] {

@@ -250,15 +250,7 @@ fn a_limit_that_is_too_small_is_explained() {
 
 #[test]
 fn wrong_flags_are_refused() {
-    for arguments in [
-        ["--epochs", "0"],
-        ["--batch-size", "0"],
-        ["--seed", "x"],
-        ["--max-cached-bytes", "much"],
-        ["--size-classes", "none"],
-        ["--metrics", "nowhere"],
-        ["--backend", "abacus"],
-    ] {
+    for arguments in [["--epochs", "0"], ["--batch-size", "0"]] {
         let error = failure(&arguments, &[], 2);
         assert!(error.contains(arguments[0]), "{error}");
     }
@@ -295,16 +287,6 @@ fn the_peak_of_a_recorded_run_is_mapped_at_the_start_of_the_next() {
 }
 
 #[test]
-fn a_run_is_recorded_and_takes_fitted_classes() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |name: &str| folder.path().join(name).display().to_string();
-    let (trace, classes) = (at("train.csv"), at("train.classes"));
-    train(&["--epochs", "1", "--batch-size", "200", "--record", &trace], &[]);
-    printed(&mut vrampool(&["fit", &trace, "--output", &classes], &[]));
-    train(&["--epochs", "1", "--size-classes", &format!("fitted:{classes}")], &[]);
-}
-
-#[test]
 fn the_help_lists_the_demonstrations_and_the_commands_of_the_program() {
     let help = printed(&mut vrampool(&["--help"], &[]));
     assert!(help.contains("Usage: vrampool <COMMAND>"), "{help}");
@@ -315,9 +297,4 @@ fn the_help_lists_the_demonstrations_and_the_commands_of_the_program() {
     }
     let help = printed(&mut vrampool(&["train", "--help"], &[]));
     assert!(help.contains("Usage: vrampool train [OPTIONS]"), "{help}");
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    let mut closed = command();
-    closed.args(["train", "--epochs", "1", "--batch-size", "500"]).stdout(writer);
-    assert_eq!(closed.stderr(Stdio::null()).status().expect("it starts").code(), Some(141));
 }

@@ -6,7 +6,8 @@ mod table;
 use crate::stdout::{print, print_json};
 use crate::trace_options::{TraceOptions, spinner};
 use clap::{Args, value_parser};
-use row::{Class, Summary};
+use row::Class;
+use serde_json::json;
 use std::error::Error;
 use std::path::PathBuf;
 use vrampool_trace::Import;
@@ -59,15 +60,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // The report is printed even if this fails.
     let saved = output.map_or(Ok(()), |output| output.save(fitted::text(&classes)));
     let used = Class::of_all(&demand, &classes);
-    let summary = Summary::new(&trace, &demand, &classes);
+    let (name, requests, sizes) = (trace.name(), demand.requests(), demand.distinct_sizes());
+    let learned = classes.sizes().len();
     spinner.finish_and_clear();
 
     if arguments.json {
-        print_json(&summary)?;
+        print_json(&json!({
+            "row": "fit",
+            "trace": name,
+            "requests": requests,
+            "distinct_sizes": sizes,
+            "learned_classes": learned,
+            "peak_requested": demand.peak_requested(),
+        }))?;
         used.iter().try_for_each(print_json)?;
         return Ok(saved?);
     }
-    print(format_args!("{}\n\n{summary}", table::of_classes(&used)))?;
+    let used = table::of_classes(&used);
+    print(format_args!(
+        "{used}\n\n{name}: {requests} requests of {sizes} sizes; {learned} classes learned."
+    ))?;
     saved?;
     match &arguments.output {
         Some(path) => print(format_args!("Use them: --size-classes fitted:{}", shown(path))),

@@ -4,7 +4,8 @@
 //! Source: "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998; CC BY 4.0).
 
 use flate2::read::GzDecoder;
-use std::io::{self, Read};
+use std::error::Error;
+use std::io::Read;
 
 /// Pixels of an image, 8 × 8.
 pub(crate) const PIXELS: usize = 64;
@@ -24,42 +25,22 @@ pub(crate) struct Digits {
     labels: Vec<u32>,
 }
 
-/// Why a file is not one of digits.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DigitsError {
-    #[error("the digits cannot be unpacked")]
-    Unpacking(#[from] io::Error),
-    #[error("row {0} of the digits is not 64 pixels of 0 to 16 and a label of 0 to 9")]
-    Row(usize),
-}
-
 impl Digits {
     /// The digits that are built in.
-    pub(crate) fn load() -> Result<Self, DigitsError> {
+    pub(crate) fn load() -> Result<Self, Box<dyn Error>> {
         let mut text = String::new();
         GzDecoder::new(FILE).read_to_string(&mut text)?;
         Self::parse(&text)
     }
 
     /// Reads one image a line, comma-separated: its pixels, then its label.
-    fn parse(text: &str) -> Result<Self, DigitsError> {
+    fn parse(text: &str) -> Result<Self, Box<dyn Error>> {
         let mut digits = Self { pixels: Vec::new(), labels: Vec::new() };
-        for (index, line) in text.lines().enumerate() {
-            let wrong = || DigitsError::Row(index + 1);
-            let row: Result<Vec<u8>, _> = line.split(',').map(str::parse::<u8>).collect();
-            let row = row.map_err(|_| wrong())?;
-            match row.split_last() {
-                Some((&label, pixels))
-                    if pixels.len() == PIXELS
-                        && usize::from(label) < CLASSES
-                        && pixels.iter().all(|&pixel| pixel <= DARKEST) =>
-                {
-                    let scale = 1.0 / f32::from(DARKEST);
-                    digits.pixels.extend(pixels.iter().map(|&pixel| f32::from(pixel) * scale));
-                    digits.labels.push(u32::from(label));
-                }
-                _ => return Err(wrong()),
-            }
+        for line in text.lines() {
+            let row: Vec<u8> = line.split(',').map(str::parse).collect::<Result<_, _>>()?;
+            let (label, pixels) = row.split_last().ok_or("an image without a label")?;
+            digits.pixels.extend(pixels.iter().map(|&pixel| f32::from(pixel) / f32::from(DARKEST)));
+            digits.labels.push(u32::from(*label));
         }
         Ok(digits)
     }
@@ -99,7 +80,9 @@ mod tests {
         let digits = Digits::load().expect("it is built in");
         assert_eq!((digits.labels.len(), digits.pixels.len()), (1797, 1797 * PIXELS));
         assert!(digits.pixels.iter().all(|pixel| (0.0..=1.0).contains(pixel)));
-        assert!(digits.pixels.contains(&1.0));
+        assert!(
+            digits.pixels.contains(&1.0) && digits.labels.iter().all(|&label| (label as usize) < CLASSES)
+        );
     }
 
     #[test]
@@ -121,14 +104,5 @@ mod tests {
             Digits::parse(&[line("0", "3"), line("16", "4"), line("8", "5")].join("\n")).expect("rows");
         assert_eq!(digits.labels(&[2, 0]), [5, 3]);
         assert_eq!(digits.pixels(&[2, 1]), [[0.5; PIXELS], [1.0; PIXELS]].concat());
-    }
-
-    #[test]
-    fn a_bad_row_is_named() {
-        let good = line("1", "2");
-        for bad in [line("17", "2"), line("1", "10"), line("x", "2"), "1,2".into(), String::new()] {
-            let error = Digits::parse(&format!("{good}\n{bad}\n{good}")).expect_err(&bad);
-            assert!(error.to_string().starts_with("row 2 "), "{error}");
-        }
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (report, saved) = on_device!(arguments.pool.backend.as_ref(), |device| {
         train(arguments, recording, interrupt.as_ref(), &device, device.kernels()?)
     })?;
-    print(if arguments.json { report.json()? } else { report.tables() })?;
+    print(if arguments.json { serde_json::to_string(&report)? } else { report.tables() })?;
     saved.map(drop)
 }
 

@@ -83,11 +83,6 @@ impl Report {
         }
     }
 
-    /// One JSON object, on one line.
-    pub(crate) fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-
     /// Tables: the run, the pool's bytes by kind, its requests by bucket.
     pub(crate) fn tables(&self) -> String {
         [self.run(), self.bytes(), self.buckets()].join("\n\n")

@@ -1,11 +1,11 @@
-//! Fitted classes: what they hold on recorded traces, and what a pool's own requests teach.
+//! Fitted classes: what they hold on recorded traces.
 
 use std::path::PathBuf;
 use vrampool::host::HostDevice;
 use vrampool::{Pool, SizeClasses};
 use vrampool_test_support as _;
-use vrampool_trace::fitted::{self, Demand};
-use vrampool_trace::{Op, Pass, Recorder, Replay, Trace};
+use vrampool_trace::fitted;
+use vrampool_trace::{Op, Pass, Replay, Trace};
 
 /// Every recorded trace, and bytes held over bytes requested by the best 64 classes.
 const RECORDED: [(&str, f64); 4] =
@@ -58,26 +58,6 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
         };
         let (fitted, fixed) = (held(classes.clone()), held(SizeClasses::Fixed));
         assert!(fitted[0] < fixed[0] && fitted[1] < fixed[1], "{name}: {fitted:?}, fixed {fixed:?}");
-    }
-}
-
-/// What matters of a demand: by each size, its requests and the most of them live at once; and what is
-/// fitted.
-fn shown(demand: &Demand) -> (Vec<fitted::ClassDemand>, Vec<u64>) {
-    let classes = fitted::fit(demand, fitted::DEFAULT_CLASSES);
-    (demand.by_class(&SizeClasses::Exact(1)), classes.sizes().to_vec())
-}
-
-#[test]
-fn a_pools_own_requests_teach_what_its_trace_does() {
-    let trace = recorded("resnet50");
-    // A trace's replay drops in the end what the trace leaves live; what was live together is the same.
-    for classes in [SizeClasses::Fixed, SizeClasses::EXACT] {
-        let recorder = Recorder::new();
-        let pool = Pool::builder(&device()).size_classes(classes.clone()).hook(recorder.hook()).build();
-        Replay::new(&trace).run(&pool.expect("a pool")).expect("memory");
-        let recorded = recorder.trace("recorded").expect("a trace");
-        assert_eq!((recorded.dropped(), shown(&recorded.demand())), (0, shown(&trace.demand())), "{classes}");
     }
 }
 

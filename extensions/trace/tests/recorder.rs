@@ -3,10 +3,9 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 use vrampool::backend::Stream as _;
-use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Placement, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support as _;
@@ -273,32 +272,6 @@ fn pools_share_a_recorder_threads_have_several_and_pools_without_are_not_in_it()
     assert_eq!((one.events(), other.events()), (400, 200));
     let two = builder().hook(one.hook()).hook(other.hook()).build().map(drop).expect_err("a pool has one");
     assert!(two.to_string().contains("recorder"), "{two}");
-}
-
-#[test]
-fn hooks_see_what_is_recorded() {
-    #[derive(Debug, Default)]
-    struct Seen(Mutex<Vec<(Op, u64)>>);
-    impl Hook for Seen {
-        fn name(&self) -> &str {
-            "seen"
-        }
-        fn after_request(&self, event: &HookEvent<'_>) {
-            self.0.lock().expect("no panic").push((Op::Allocate, event.requested_bytes));
-        }
-        fn after_free(&self, event: &HookEvent<'_>) {
-            self.0.lock().expect("no panic").push((Op::Free, event.requested_bytes));
-        }
-    }
-    let (seen, recorder) = (Arc::new(Seen::default()), Recorder::new());
-    let pool = builder().hook(Arc::clone(&seen)).hook(recorder.hook()).build().expect("a pool");
-    let stream = pool.device().create_stream().expect("a stream");
-    for bytes in [100, 5000, 2 << 20, 100] {
-        drop(pool.allocate(bytes, &stream).expect("memory"));
-    }
-    let recorded: Vec<_> = trace_of(&recorder).events().iter().map(|event| (event.op, event.size)).collect();
-    assert_eq!(*seen.0.lock().expect("no panic"), recorded);
-    assert_eq!(recorded.len(), 8);
 }
 
 #[test]

@@ -3,11 +3,9 @@
 use std::error::Error as _;
 use std::path::Path;
 use vrampool::errors::chain;
-use vrampool::host::HostDevice;
-use vrampool::{Error, Pool};
 use vrampool_test_support::assert_causes_once;
 use vrampool_trace::output::Output;
-use vrampool_trace::{Replay, Trace, fitted};
+use vrampool_trace::{Trace, fitted};
 
 #[test]
 fn errors_of_files_name_a_cause_once() {
@@ -24,15 +22,4 @@ fn errors_of_files_name_a_cause_once() {
         assert!(cause.is::<std::io::Error>(), "{cause}");
     }
     assert!(chain(&classes).to_string().ends_with("(os error 2)"), "{}", chain(&classes));
-}
-
-#[test]
-fn errors_of_a_replay_have_the_pools_as_source() {
-    let device = HostDevice::builder().memory_limit(1 << 20).build();
-    let pool = Pool::builder(&device).limit(4096).build().expect("a pool");
-    let trace: Trace = Trace::parse(&b"op,id,size,stream,t_us\na,1,100000,0,0\n"[..]).expect("a trace");
-    let refused = Replay::new(&trace).run(&pool).map(drop).expect_err("more than the limit");
-    assert_causes_once(&refused);
-    let cause = refused.source().and_then(|cause| cause.downcast_ref::<Error>());
-    assert!(cause.is_some_and(Error::is_out_of_memory), "{refused:?}");
 }

@@ -79,7 +79,7 @@ fn the_first_line_is_the_header() {
         assert!(error.to_string().contains("the first line must be `op,id,size,stream,t_us,v2`"), "{error}");
     }
     let error = Trace::parse(io::empty()).expect_err("nothing");
-    assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{error}");
+    assert!(matches!(error.fault, TraceFault::CutOff(_)), "{error}");
     let empty = Trace::parse(HEADER.as_bytes()).expect("a trace without events");
     assert_eq!((empty.events().len(), empty.peak_requested()), (0, 0));
 }
@@ -138,7 +138,7 @@ fn endless_input_is_read_no_further_than_the_limits() {
     let endless = Endless { next: 0, line: Vec::new() };
     let endless = HEADER.as_bytes().chain(endless);
     let error = Import::new().max_events(10_000).parse(endless).expect_err("endless");
-    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 10_000, .. }), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents(10_000)), "{error}");
     assert_eq!(error.place.line, Some(10_002));
     assert!(error.to_string().contains("raise `max_events`"), "{error}");
 }
@@ -152,20 +152,10 @@ fn as_many_streams_as_there_can_be_and_no_more() {
     assert_eq!(Trace::parse(text.as_bytes()).expect("not too many").events().len(), Trace::MAX_STREAMS);
     let error = error_of(&events(Trace::MAX_STREAMS + 1));
     assert!(
-        matches!(error.fault, TraceFault::TooManyStreams { .. }) && error.place.field == Some("stream"),
+        matches!(error.fault, TraceFault::TooManyStreams(_)) && error.place.field == Some("stream"),
         "{error}"
     );
     assert!(error.to_string().contains("exceeds the maximum of 1024 streams"), "{error}");
-}
-
-#[test]
-fn files_that_cannot_be_read_are_named() {
-    let error = Trace::read("no/such/file.csv").expect_err("no such file");
-    assert!(matches!(error.fault, TraceFault::Open(_)) && error.place.line.is_none(), "{error}");
-    assert!(error.to_string().starts_with("no/such/file.csv: the file cannot be opened"), "{error}");
-    let error = Trace::read(env!("CARGO_MANIFEST_DIR")).expect_err("a directory");
-    assert!(matches!(error.fault, TraceFault::Read(_) | TraceFault::Open(_)), "{error}");
-    assert!(std::error::Error::source(&error).is_some());
 }
 
 #[test]

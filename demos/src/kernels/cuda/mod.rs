@@ -5,9 +5,9 @@ use vrampool::BackendError;
 use vrampool::cuda::cudarc::driver::{CudaFunction, DriverError, LaunchConfig, PushKernelArg};
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, CudaView, CudaViewMut};
 
-/// The kernels as the driver takes them, made from `kernels.cu`, which says how.
+/// The kernels as the driver takes them, made from `kernels.c`, which says how.
 const PTX: &str = include_str!("kernels.ptx");
-/// The same as in `kernels.cu`.
+/// The same as in `kernels.c`.
 const TILE: u64 = 16;
 const THREADS: u64 = 256;
 

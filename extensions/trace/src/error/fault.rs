@@ -37,27 +37,15 @@ pub enum TraceFault {
     Extra,
     /// More streams than any program has.
     #[error(
-        "stream {stream} exceeds the maximum of {MAX_STREAMS} streams; check that the field numbers streams, not events"
+        "stream {0} exceeds the maximum of {MAX_STREAMS} streams; check that the field numbers streams, not events"
     )]
-    #[non_exhaustive]
-    TooManyStreams {
-        /// The stream.
-        stream: u64,
-    },
-    /// More events than were allowed.
-    #[error("the trace has more than {max} events; shorten it, or raise `max_events` if you trust it")]
-    #[non_exhaustive]
-    TooManyEvents {
-        /// The limit.
-        max: u32,
-    },
-    /// The file is cut.
-    #[error("the file ends early{}; copy or write it again", if .after.is_empty() { String::new() } else { format!(", {after}") })]
-    #[non_exhaustive]
-    CutOff {
-        /// After what, in words; may be empty.
-        after: &'static str,
-    },
+    TooManyStreams(u64),
+    /// More events than this limit.
+    #[error("the trace has more than {0} events; shorten it, or raise `max_events` if you trust it")]
+    TooManyEvents(u32),
+    /// The file is cut, at this place.
+    #[error("the file ends early, {0}; copy or write it again")]
+    CutOff(&'static str),
     /// Something follows the end.
     #[error("data follows the end; write each trace, and each set of classes, to its own file")]
     Trailing,
@@ -67,13 +55,9 @@ pub enum TraceFault {
     /// A pickle's instructions do not fit each other.
     #[error("the pickle is damaged: its instructions contradict each other; copy or write it again")]
     NotPickled,
-    /// A snapshot has more in it than was allowed.
-    #[error("reading the file needs more than {max} bytes of memory; raise `max_events` if you trust it")]
-    #[non_exhaustive]
-    TooMuchData {
-        /// The limit, bytes.
-        max: u64,
-    },
+    /// A snapshot has more in it than this limit, bytes.
+    #[error("reading the file needs more than {0} bytes of memory; raise `max_events` if you trust it")]
+    TooMuchData(u64),
     /// A small pickle takes much memory.
     #[error(
         "{read} bytes of the pickle need more than {max} bytes of memory, unlike any PyTorch snapshot; write it with \
@@ -86,24 +70,16 @@ pub enum TraceFault {
         /// The limit for as many, bytes.
         max: u64,
     },
-    /// The system has no memory.
+    /// The system has no memory for this number of bytes.
     #[error(
-        "reading the file needs {bytes} more bytes of memory than the system can provide; lower `max_events`"
+        "reading the file needs {0} more bytes of memory than the system can provide; lower `max_events`"
     )]
-    #[non_exhaustive]
-    OutOfMemory {
-        /// Bytes.
-        bytes: u64,
-    },
-    /// A snapshot is not as snapshots are.
+    OutOfMemory(u64),
+    /// A snapshot is not as snapshots are: the expected value.
     #[error(
-        "the file is not a PyTorch memory snapshot: {what}; write it with `torch.cuda.memory._dump_snapshot`"
+        "the file is not a PyTorch memory snapshot: {0}; write it with `torch.cuda.memory._dump_snapshot`"
     )]
-    #[non_exhaustive]
-    Shape {
-        /// The expected value.
-        what: &'static str,
-    },
+    Shape(&'static str),
     /// A snapshot of a pool is not as pools write it.
     #[error(
         "the file is not a snapshot of a pool; write the whole JSON of `vrampool_snapshot` or `Pool.snapshot`"
@@ -118,13 +94,9 @@ pub enum TraceFault {
     /// The path of an output is a folder.
     #[error("the path is a folder; name a file in it")]
     Folder,
-    /// The output is a file that is read.
-    #[error("the output is also the input {}; write to another file", shown(.input))]
-    #[non_exhaustive]
-    IsInput {
-        /// The input.
-        input: PathBuf,
-    },
+    /// The output is this file that is read.
+    #[error("the output is also the input {}; write to another file", shown(.0))]
+    IsInput(PathBuf),
     /// An output cannot be written.
     #[error(
         "the file cannot be written; check that its disk has room. The previous file, if any, is unchanged"
@@ -185,6 +157,6 @@ impl TraceFault {
 
     /// Of so many more items.
     pub(crate) fn out_of_memory<T>(items: usize) -> Self {
-        Self::OutOfMemory { bytes: (items as u64).saturating_mul(size_of::<T>() as u64) }
+        Self::OutOfMemory((items as u64).saturating_mul(size_of::<T>() as u64))
     }
 }

@@ -30,7 +30,7 @@ impl Ledger {
     pub(crate) fn enter(&mut self, event: &TraceEvent, line: u64) -> Result<(u64, u64), Wrong> {
         let stream = event.stream;
         if self.streams.len() == MAX_STREAMS && !self.streams.contains(&stream) {
-            return Err(("stream", TraceFault::TooManyStreams { stream }));
+            return Err(("stream", TraceFault::TooManyStreams(stream)));
         }
         self.streams.insert(stream);
         let size = match event.op {

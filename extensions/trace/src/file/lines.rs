@@ -58,11 +58,7 @@ impl<'a> Lines<'a> {
         }
         let Some(line) = self.line.strip_suffix(b"\n") else {
             let is_long = self.line.len() > MAX_LINE_BYTES;
-            return Err(if is_long {
-                TraceFault::LineTooLong
-            } else {
-                TraceFault::CutOff { after: "in this line" }
-            });
+            return Err(if is_long { TraceFault::LineTooLong } else { TraceFault::CutOff("in this line") });
         };
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > MAX_LINE_BYTES { Err(TraceFault::LineTooLong) } else { Ok(Some(line)) }
@@ -74,7 +70,7 @@ fn read_fault(is_gzip: bool) -> fn(io::Error) -> TraceFault {
         return TraceFault::Read;
     }
     |error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => TraceFault::CutOff { after: "in its gzip data" },
+        io::ErrorKind::UnexpectedEof => TraceFault::CutOff("in its gzip data"),
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => TraceFault::Gzip(error),
         _ => TraceFault::Read(error),
     }

@@ -60,7 +60,7 @@ impl Trace {
     ) -> Result<Self, TraceFault> {
         let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Crc::new());
         place.line = Some(1);
-        let header = lines.next()?.ok_or(TraceFault::CutOff { after: "in its first line" })?;
+        let header = lines.next()?.ok_or(TraceFault::CutOff("in its first line"))?;
         let is_counted = header == NEW_HEADER.as_bytes();
         if !is_counted && header != HEADER.as_bytes() {
             return Err(TraceFault::header(&csv::shown(header), HEADERS));
@@ -83,7 +83,7 @@ impl Trace {
                 continue;
             }
             if events.len() as u64 >= u64::from(max_events) {
-                return Err(TraceFault::TooManyEvents { max: max_events });
+                return Err(TraceFault::TooManyEvents(max_events));
             }
             sum.update(text);
             sum.update(b"\n");
@@ -110,7 +110,7 @@ impl Trace {
             events.push(event);
         }
         if is_counted && !is_ended {
-            return Err(TraceFault::CutOff { after: "without the last line `end`" });
+            return Err(TraceFault::CutOff("without the last line `end`"));
         }
         place.line = None;
         contradictions.note_dropped(dropped, place)?;

@@ -104,7 +104,7 @@ fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault
         return Err((None, TraceFault::invalid(text)));
     }
     let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
-    let (_, first) = lines.next().ok_or((None, TraceFault::CutOff { after: "in its first line" }))?;
+    let (_, first) = lines.next().ok_or((None, TraceFault::CutOff("in its first line")))?;
     let is_counted = match ended(first) {
         Some(line) if line == HEADER.as_bytes() => true,
         Some(line) if line == UNCOUNTED.as_bytes() => false,
@@ -112,14 +112,14 @@ fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault
             .iter()
             .any(|header| header.as_bytes().starts_with(first.trim_ascii_end())) =>
         {
-            return Err((Some(1), TraceFault::CutOff { after: "in its first line" }));
+            return Err((Some(1), TraceFault::CutOff("in its first line")));
         }
         _ => return Err((Some(1), TraceFault::header(&shown(first), CLASS_HEADERS))),
     };
     let (mut sizes, mut is_ended) = (Vec::new(), false);
     for (number, line) in lines {
         let at = |fault| (Some(number), fault);
-        let line = ended(line).ok_or(at(TraceFault::CutOff { after: "in this line" }))?;
+        let line = ended(line).ok_or(at(TraceFault::CutOff("in this line")))?;
         let words = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
         if words.is_empty() {
             continue;
@@ -147,7 +147,7 @@ fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault
         }
     }
     match is_counted && !is_ended {
-        true => Err((None, TraceFault::CutOff { after: "without the last line `end`" })),
+        true => Err((None, TraceFault::CutOff("without the last line `end`"))),
         false => Ok((SizeTable::new(sizes), is_counted)),
     }
 }

@@ -229,20 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_never_live_together_share_a_class_and_those_that_are_do_not() {
-        let mut alternating = Demand::new();
-        let mut together = Demand::new();
-        for size in [40_000, 50_000, 60_000] {
-            together.allocate(size);
-            alternating.allocate(size);
-            alternating.free(size);
-        }
-        assert_eq!(choose(&alternating, 64, LIMITS), [60_416]);
-        assert_eq!(choose(&together, 64, LIMITS), [40_448, 50_176, 60_416]);
-        assert_eq!(choose(&together, 1, LIMITS).len(), 1);
-    }
-
-    #[test]
     fn no_sizes_and_unknown_sizes_are_no_harm() {
         let mut demand = Demand::new();
         assert!(choose(&demand, 64, LIMITS).is_empty());

@@ -89,7 +89,7 @@ impl Output {
         if let Target::File(target) = &self.target {
             for input in inputs {
                 if are_same(target, input.as_ref()) {
-                    let fault = TraceFault::IsInput { input: input.as_ref().into() };
+                    let fault = TraceFault::IsInput(input.as_ref().into());
                     return Err(TraceError::of(&self.path, fault));
                 }
             }

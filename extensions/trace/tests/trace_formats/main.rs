@@ -138,10 +138,7 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
         let head = &b"\x80\x02]q\x00"[..];
         let again = Again { bytes: again, at: 0 };
         let error = few.parse(head.chain(again)).expect_err("endless");
-        assert!(
-            matches!(error.fault, TraceFault::TooMuchData { .. } | TraceFault::Exploding { .. }),
-            "{error}"
-        );
+        assert!(matches!(error.fault, TraceFault::TooMuchData(_) | TraceFault::Exploding { .. }), "{error}");
         assert!(error.to_string().contains("bytes of memory"), "{error}");
     }
     // Text that says to be longer than anything.
@@ -150,7 +147,7 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
         b"\x80\x02X\xff\xff\xff\xff",
         b"\x80\x02\x8b\xff\xff\xff\xff",
     ] {
-        assert!(matches!(few.parse(head).expect_err("cut off").fault, TraceFault::CutOff { .. }));
+        assert!(matches!(few.parse(head).expect_err("cut off").fault, TraceFault::CutOff(_)));
     }
     // A list in itself, and so deep that whatever recurs does not come back.
     let circle = b"\x80\x02]q\x00(h\x00h\x00e.";
@@ -159,12 +156,9 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
     assert!(few.parse(&deep[..]).is_err());
 
     let error = Import::new().max_events(6).parse(SNAPSHOT).expect_err("7 events");
-    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6, .. }), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents(6)), "{error}");
     let error = Import::new().max_events(5).parse(RMM).expect_err("6 events");
-    assert!(
-        matches!(error.fault, TraceFault::TooManyEvents { max: 5, .. }) && error.place.line.is_some(),
-        "{error}"
-    );
+    assert!(matches!(error.fault, TraceFault::TooManyEvents(5)) && error.place.line.is_some(), "{error}");
 }
 
 /// The same bytes for ever.

@@ -32,7 +32,7 @@ impl Losses {
     /// Between a trace and what was read back.
     pub(super) fn of(trace: &Trace, back: &Trace) -> Result<Self, TraceFault> {
         const OTHERS: TraceFault =
-            TraceFault::Shape { what: "the events that are read back are those that were written" };
+            TraceFault::Shape("the events that are read back are those that were written");
         if trace.events().len() != back.events().len() || trace.peak_requested() != back.peak_requested() {
             return Err(OTHERS);
         }

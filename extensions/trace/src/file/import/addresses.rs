@@ -177,7 +177,7 @@ impl<'a> Addresses<'a> {
         let Recorded { address, size, stream, t_us, origin } = recorded;
         // So numbers of events, and of allocations, fit 32 bits.
         if self.before.len() + self.events.len() >= self.max_events as usize {
-            return Err(TraceFault::TooManyEvents { max: self.max_events });
+            return Err(TraceFault::TooManyEvents(self.max_events));
         }
         let stream = self.stream(stream)?;
         let entries = match (op, name) {
@@ -200,7 +200,7 @@ impl<'a> Addresses<'a> {
             return Ok(known);
         }
         if self.streams.len() == MAX_STREAMS {
-            return Err(TraceFault::TooManyStreams { stream });
+            return Err(TraceFault::TooManyStreams(stream));
         }
         self.budget.room_in_map(&mut self.streams)?;
         let next = self.streams.len() as u16;

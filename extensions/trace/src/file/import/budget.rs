@@ -12,8 +12,8 @@ pub(super) const MEMORY_PER_EVENT: u64 = 512;
 /// Bytes that a small file may take.
 const BASE: u64 = 1 << 20;
 
-/// How many times its own length a larger one may take. PyTorch's snapshots take up to 16 times theirs, the
-/// smallest that this crate writes 24 times.
+/// How many times its own length a larger one may take. PyTorch's snapshots take up to 16 times theirs, those that
+/// this crate writes up to 12 times.
 const RATIO: u64 = 32;
 
 /// Bytes that are taken, of those that may be. Both copies of a container that grows count while it grows.
@@ -40,9 +40,7 @@ impl Budget {
         let bytes = |items: usize| (items as u64).saturating_mul(size_of::<T>() as u64);
         // What is there stays until it is copied.
         self.check(bytes(wanted))?;
-        items
-            .try_reserve_exact(wanted - len)
-            .map_err(|_| TraceFault::OutOfMemory { bytes: bytes(wanted) })?;
+        items.try_reserve_exact(wanted - len).map_err(|_| TraceFault::OutOfMemory(bytes(wanted)))?;
         self.taken += bytes(items.capacity()) - bytes(capacity);
         Ok(())
     }
@@ -55,7 +53,7 @@ impl Budget {
         }
         let bytes = map_bytes::<K, V>(2 * capacity.max(8));
         self.check(bytes)?;
-        map.try_reserve(capacity.max(8)).map_err(|_| TraceFault::OutOfMemory { bytes })?;
+        map.try_reserve(capacity.max(8)).map_err(|_| TraceFault::OutOfMemory(bytes))?;
         self.taken += map_bytes::<K, V>(map.capacity()) - map_bytes::<K, V>(capacity);
         Ok(())
     }
@@ -73,7 +71,7 @@ impl Budget {
     fn check(&self, more: u64) -> Result<(), TraceFault> {
         let needed = self.taken.saturating_add(more);
         match self.read {
-            _ if needed > self.max => Err(TraceFault::TooMuchData { max: self.max }),
+            _ if needed > self.max => Err(TraceFault::TooMuchData(self.max)),
             Some(read) if needed > BASE.saturating_add(RATIO.saturating_mul(read)) => {
                 Err(TraceFault::Exploding { read, max: BASE + RATIO * read })
             }
@@ -104,7 +102,7 @@ mod tests {
         assert_eq!((items.capacity(), budget.taken), (8, 64));
         items.extend([0; 8]);
         // 12 more beside the old 8, while they are copied.
-        assert!(matches!(budget.room(&mut items, 1), Err(TraceFault::TooMuchData { max: 100 })));
+        assert!(matches!(budget.room(&mut items, 1), Err(TraceFault::TooMuchData(100))));
         assert_eq!((items.capacity(), budget.taken), (8, 64));
         budget.dropped(&items);
         assert_eq!(budget.taken, 0);

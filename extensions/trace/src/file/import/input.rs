@@ -39,7 +39,7 @@ impl<R: BufRead> Input<R> {
     /// The next bytes, at least one.
     fn there(&mut self) -> Result<&[u8], TraceFault> {
         if self.is_at_end()? {
-            return Err(TraceFault::CutOff { after: "in the pickle" });
+            return Err(TraceFault::CutOff("in the pickle"));
         }
         self.input.fill_buf().map_err(TraceFault::Read)
     }

@@ -100,7 +100,7 @@ impl Import {
     /// use vrampool_trace::{Import, TraceFault};
     /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
     /// let error = Import::new().max_events(1).parse(csv.as_bytes()).unwrap_err();
-    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
+    /// assert!(matches!(error.fault, TraceFault::TooManyEvents(1)));
     /// ```
     pub fn max_events(mut self, events: u32) -> Self {
         self.max_events = Some(events);
@@ -188,9 +188,9 @@ fn format_of(head: &[u8]) -> Result<Format, TraceFault> {
         [0x80, 0..=5, ..] | [b'}' | b']' | b'(', b'q' | b'r' | b'(' | b'd' | b'l' | b'.', ..] => {
             Ok(Format::PyTorch)
         }
-        [] | [0x1f | 0x80 | b'}' | b']' | b'('] => Err(TraceFault::CutOff { after: "in its first bytes" }),
+        [] | [0x1f | 0x80 | b'}' | b']' | b'('] => Err(TraceFault::CutOff("in its first bytes")),
         _ if [NEW_HEADER, RMM_HEADER].iter().any(|header| header.as_bytes().starts_with(head)) => {
-            Err(TraceFault::CutOff { after: "in its first line" })
+            Err(TraceFault::CutOff("in its first line"))
         }
         _ => {
             let end = line.len().min(RMM_HEADER.len());

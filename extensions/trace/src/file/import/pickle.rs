@@ -228,7 +228,7 @@ impl<R: BufRead> Machine<'_, R> {
         let number = u32::try_from(self.nodes.len());
         self.budget.room(&mut self.nodes, 1)?;
         self.nodes.push(Node::Items(Vec::new()));
-        number.map_err(|_| TraceFault::TooMuchData { max: u32::MAX.into() })
+        number.map_err(|_| TraceFault::TooMuchData(u32::MAX.into()))
     }
 
     /// A list of the values from there on.

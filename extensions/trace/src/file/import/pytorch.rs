@@ -78,10 +78,10 @@ impl<'a> Snapshot<'a> {
             return Ok(Self { pickled, traces: &[], segments });
         }
         let list = |key: SnapshotKey, what| match pickled.get(root, key) {
-            Ok(Some(list)) => pickled.list(list).ok_or(TraceFault::Shape { what }),
-            Ok(None) | Err(()) => Err(TraceFault::Shape {
-                what: "a snapshot is a dictionary with `device_traces` and `segments`",
-            }),
+            Ok(Some(list)) => pickled.list(list).ok_or(TraceFault::Shape(what)),
+            Ok(None) | Err(()) => {
+                Err(TraceFault::Shape("a snapshot is a dictionary with `device_traces` and `segments`"))
+            }
         };
         Ok(Self {
             pickled,
@@ -121,7 +121,7 @@ impl<'a> Snapshot<'a> {
     }
 
     fn device(&self, segment: Value) -> Result<u32, TraceFault> {
-        const WHAT: TraceFault = TraceFault::Shape { what: "a segment's `device` is a number from 0" };
+        const WHAT: TraceFault = TraceFault::Shape("a segment's `device` is a number from 0");
         match self.number(segment, SnapshotKey::Device)? {
             Some(device) => u32::try_from(device).map_err(|_| WHAT),
             None => Ok(0),
@@ -130,7 +130,7 @@ impl<'a> Snapshot<'a> {
 
     fn size(&self, of: Value, key: SnapshotKey) -> Result<Option<u64>, TraceFault> {
         let size = self.number(of, key)?.map(u64::try_from).transpose();
-        size.map_err(|_| TraceFault::Shape { what: "a size is not negative" })
+        size.map_err(|_| TraceFault::Shape("a size is not negative"))
     }
 
     /// A number whose sign has no meaning: an address, or a stream's handle.
@@ -140,10 +140,10 @@ impl<'a> Snapshot<'a> {
 
     fn number(&self, of: Value, key: SnapshotKey) -> Result<Option<i128>, TraceFault> {
         const WHAT: TraceFault =
-            TraceFault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" };
+            TraceFault::Shape("addresses, sizes, streams and times are numbers of 64 bits");
         match self.pickled.get(of, key) {
             Ok(value) => value.map(|value| value.number().ok_or(WHAT)).transpose(),
-            Err(()) => Err(TraceFault::Shape { what: "events, segments and blocks are dictionaries" }),
+            Err(()) => Err(TraceFault::Shape("events, segments and blocks are dictionaries")),
         }
     }
 }
@@ -155,9 +155,8 @@ impl Reading<'_, '_> {
         self.addresses.place.device = Some(device);
         let trace = traces.get(device as usize);
         if let Some(trace) = trace {
-            let events = pickled
-                .list(trace.value)
-                .ok_or(TraceFault::Shape { what: "a device's trace is a list of events" })?;
+            let events =
+                pickled.list(trace.value).ok_or(TraceFault::Shape("a device's trace is a list of events"))?;
             for (event, number) in events.iter().zip(0..) {
                 self.addresses.place.event = Some(number);
                 self.enter_event(event.value)?;
@@ -184,7 +183,7 @@ impl Reading<'_, '_> {
     }
 
     fn enter_event(&mut self, event: Value) -> Result<(), TraceFault> {
-        const WHAT: TraceFault = TraceFault::Shape { what: "an event is a dictionary with an `action`" };
+        const WHAT: TraceFault = TraceFault::Shape("an event is a dictionary with an `action`");
         let Self { snapshot, addresses, times } = self;
         let action = snapshot.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let is_free = match action {
@@ -208,10 +207,10 @@ impl Reading<'_, '_> {
         };
         let address = snapshot
             .bits(event, SnapshotKey::Addr)?
-            .ok_or(TraceFault::Shape { what: "an event's `addr` is a number" })?;
+            .ok_or(TraceFault::Shape("an event's `addr` is a number"))?;
         let size = snapshot
             .size(event, SnapshotKey::Size)?
-            .ok_or(TraceFault::Shape { what: "an event's `size` is a number" })?;
+            .ok_or(TraceFault::Shape("an event's `size` is a number"))?;
         // Older versions have no times.
         let stream = snapshot.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
         let time = snapshot.number(event, SnapshotKey::Time)?.unwrap_or(0);
@@ -224,7 +223,7 @@ impl Reading<'_, '_> {
     /// `entered` are the lists of blocks so far.
     fn enter_segment(&mut self, segment: Value, entered: &mut HashMap<u32, ()>) -> Result<(), TraceFault> {
         const WHAT: TraceFault =
-            TraceFault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
+            TraceFault::Shape("a segment is a dictionary with an `address` and `blocks`");
         let Self { snapshot, addresses, .. } = self;
         let blocks = snapshot.pickled.get(segment, SnapshotKey::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let mut address = snapshot.bits(segment, SnapshotKey::Address)?.ok_or(WHAT)?;
@@ -233,11 +232,10 @@ impl Reading<'_, '_> {
         // Else so many segments with so many blocks each could be written in few bytes.
         addresses.budget.room_in_map(entered)?;
         if entered.insert(list, ()).is_some() {
-            return Err(TraceFault::Shape { what: "each segment has `blocks` of its own" });
+            return Err(TraceFault::Shape("each segment has `blocks` of its own"));
         }
         for &Item { value: block, .. } in snapshot.pickled.list(blocks).ok_or(WHAT)? {
-            const WHAT: TraceFault =
-                TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
+            const WHAT: TraceFault = TraceFault::Shape("a block is a dictionary with a `size` and a `state`");
             let state = snapshot.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
             let size = snapshot.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
             // Older versions have no addresses of blocks.

@@ -10,7 +10,7 @@ use vrampool::opencl::{Arguments, Grid, Kernel, OpenClDevice, OpenClMemory, Open
 use vrampool::{Backend, BackendError, Region, RegionMut};
 
 /// The kernels as every device's compiler takes them.
-const SOURCE: &str = include_str!("kernels.cl");
+const SOURCE: &str = include_str!("kernels.c");
 /// The most items of a group, and of a side of a tile, where the device has as many.
 const THREADS: u64 = 256;
 const TILE: u64 = 16;
