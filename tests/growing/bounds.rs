@@ -5,9 +5,8 @@ use super::streams::stall;
 use super::{PAGE, Scene, scene};
 use fastrand::Rng;
 use vrampool::Backend;
-use vrampool::arena::DeviceArena;
 use vrampool::arena::{SpanState, Zone};
-use vrampool::host::{Call, HostDevice};
+use vrampool::host::Call;
 use vrampool_test_support::until;
 
 impl Scene {
@@ -79,9 +78,7 @@ fn a_request_is_refused_only_where_free_pages_do_not_suffice() {
 
 #[test]
 fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
+    let (device, arena, [slow, other, _]) = super::streams::scene(64, true);
     let block = arena.allocate(8 * PAGE, &slow).expect("memory");
     let (go, heard) = stall(&slow);
     drop(block);
@@ -100,9 +97,7 @@ fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
 /// A thread that uses memory again while another waits to release it keeps it.
 #[test]
 fn a_release_leaves_what_was_used_meanwhile() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let slow = device.create_stream().expect("a stream");
-    let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
+    let (device, arena, [slow, _, _]) = super::streams::scene(8, true);
     drop(arena.allocate(8 * PAGE, &slow).expect("memory"));
     let (go, _) = stall(&slow);
     std::thread::scope(|scope| {
@@ -121,9 +116,7 @@ fn a_release_leaves_what_was_used_meanwhile() {
 
 #[test]
 fn pages_of_small_requests_serve_a_large_one_without_a_wait() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
+    let (device, arena, [slow, other, _]) = super::streams::scene(8, true);
     let small: Vec<_> = (0..32).map(|_| arena.allocate(PAGE / 4, &slow).expect("memory")).collect();
     assert!(small.iter().all(|block| arena.used_in(Zone::Stable) > 0 && block.len() == PAGE / 4));
     let (go, heard) = stall(&slow);

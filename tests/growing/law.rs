@@ -3,17 +3,13 @@
 use super::{Live, PAGE, Scene, scene};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::{Error, arena::ArenaError};
+use vrampool::arena::ArenaError;
 
 #[derive(Debug, Clone)]
 enum Step {
     Allocate { bytes: u64, stream: usize },
     Free { which: usize },
-    Write { which: usize, stream: usize },
-    Resize { which: usize, bytes: u64, stream: usize },
     Release { spare: u64 },
-    Decay,
-    Reset,
     Limit { pages: u64 },
 }
 
@@ -25,12 +21,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (bytes(), 0..3usize).prop_map(|(bytes, stream)| Step::Allocate { bytes, stream }),
         9 => any::<usize>().prop_map(|which| Step::Free { which }),
-        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
-        2 => (any::<usize>(), bytes(), 0..3usize)
-            .prop_map(|(which, bytes, stream)| Step::Resize { which, bytes, stream }),
         2 => prop_oneof![Just(0), 0..20 * PAGE].prop_map(|spare| Step::Release { spare }),
-        1 => Just(Step::Decay),
-        1 => prop::bool::weighted(0.2).prop_map(|all| if all { Step::Reset } else { Step::Decay }),
         1 => (0..60u64).prop_map(|pages| Step::Limit { pages }),
     ]
 }
@@ -38,7 +29,6 @@ fn step() -> impl Strategy<Value = Step> {
 /// Runs a history. Answers how many blocks were stitched.
 fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) -> u64 {
     let (mut live, mut seeds, mut stitched) = (Vec::<Live>::new(), 0, 0);
-    let mut forgotten = Vec::new();
     for step in steps {
         seeds += 1;
         match step {
@@ -55,25 +45,6 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
                 let one = live.swap_remove(which % live.len());
                 scene.check(&one, which % 3);
             }
-            Step::Write { which, stream } if !live.is_empty() => {
-                let nth = which % live.len();
-                scene.write(&mut live[nth], stream, seeds);
-            }
-            Step::Resize { which, bytes, stream } if !live.is_empty() => {
-                let nth = which % live.len();
-                let one = &mut live[nth];
-                let kept = one.buffer.len().min(bytes);
-                match one.buffer.resize(bytes, &scene.streams[stream]) {
-                    Ok(()) => {
-                        let mut seen = vec![0; kept as usize];
-                        one.buffer.read(&mut seen, &scene.streams[stream]).expect("no fault");
-                        assert!(seen == super::pattern(one.seed, kept), "what was written went along");
-                        scene.write(one, stream, seeds);
-                    }
-                    Err(error) => assert!(error.is_out_of_memory(), "{error}"),
-                }
-                scene.check(&live[nth], stream);
-            }
             Step::Release { spare } => {
                 let before = scene.arena.reserved_bytes();
                 let released = scene.arena.release(spare).expect("no fault");
@@ -89,23 +60,6 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
                 }
                 live.iter().for_each(|one| scene.check(one, 0));
             }
-            Step::Decay => _ = scene.arena.decay().expect("no fault"),
-            Step::Reset => {
-                live.iter().for_each(|one| scene.check(one, 1));
-                scene.arena.reset().expect("no region is there");
-                forgotten.append(&mut live);
-                for one in &mut forgotten {
-                    assert!(matches!(
-                        one.buffer.offset().as_ref().err().and_then(Error::arena),
-                        Some(ArenaError::StaleBlock)
-                    ));
-                    assert!(one.buffer.resize(7, &scene.streams[0]).is_err());
-                    assert!(one.buffer.on(&scene.streams[0]).is_err());
-                }
-                if seeds % 2 == 0 {
-                    forgotten.clear();
-                }
-            }
             Step::Limit { pages } => match scene.arena.resize(pages * PAGE) {
                 Ok(()) => limit = pages * PAGE,
                 Err(error) => {
@@ -115,7 +69,7 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
                     assert!(needed == scene.arena.reserved_bytes() && needed > pages * PAGE);
                 }
             },
-            _ => {}
+            Step::Free { .. } => {}
         }
         assert!(scene.taken() <= limit, "{} bytes of {limit}", scene.taken());
         scene.check_books(&live);

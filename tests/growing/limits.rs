@@ -5,7 +5,7 @@ use vrampool::Ledger;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Error, Memory, Pool, SizeClasses, Source};
+use vrampool::{Backend, BackendError, Error, Memory, Pool, SizeClasses, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -285,4 +285,29 @@ fn a_request_that_cannot_be_served_takes_nothing_from_the_device() {
         assert_eq!(created(), before, "{text}");
     }
     drop(taken);
+}
+
+/// The device refused the markers of ranges that were retired: a release that waited for their stream unmaps them.
+#[test]
+fn retired_ranges_without_markers_leave_with_a_release() {
+    const PAGES: u64 = 64;
+    let scene = scene(|builder| builder.limit(PAGES * PAGE).piece_bytes(PAGE));
+    let (own, mut random, mut live) = (scene.arena.address_bytes(), fastrand::Rng::with_seed(5), Vec::new());
+    let stitched = || scene.arena.address_bytes() - own;
+    scene.device.inner().faults().fail_all(Call::Record, BackendError::driver("record", 5, "refused"));
+    // From three quarters of five times the limit on they are retired.
+    while stitched() < 35 * PAGES / 8 * PAGE {
+        if !live.is_empty() && random.u8(..9) < 4 {
+            live.swap_remove(random.usize(..live.len()));
+            continue;
+        }
+        match scene.arena.allocate(random.u64(PAGE..PAGES / 4 * PAGE), &scene.streams[0]) {
+            Ok(block) => live.push(block),
+            Err(_) => drop(live.drain(..live.len().min(3)).collect::<Vec<_>>()),
+        }
+    }
+    drop(live);
+    scene.arena.release(0).expect("no fault");
+    assert_eq!((scene.arena.stitched_ranges(), stitched()), (0, 0));
+    scene.check_end();
 }

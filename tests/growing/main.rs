@@ -48,9 +48,16 @@ struct Live {
     address: u64,
 }
 
-fn scene(build: impl FnOnce(ArenaBuilder<Device>) -> ArenaBuilder<Device>) -> Scene {
-    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+/// A device with streams.
+fn host<const STREAMS: usize>() -> (HostDevice, [HostStream; STREAMS]) {
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    (device, streams)
+}
+
+fn scene(build: impl FnOnce(ArenaBuilder<Device>) -> ArenaBuilder<Device>) -> Scene {
+    let (device, streams) = host();
+    let device = AuditDevice::new(device);
     let arena = build(DeviceArena::builder(&device).growing()).build().expect("an arena");
     Scene { device, arena, streams }
 }

@@ -133,8 +133,7 @@ fn many_parts_of_others_are_no_wall() {
 /// Of a large block without pending work, later requests wait only for the part that a stream has reused.
 #[test]
 fn reuse_of_a_small_part_affects_no_other_part() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let (device, [own, reader, other]) = super::host();
     let pool = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(256));
     let pool = pool.cached_class(0).limit(200 * PAGE).build().expect("a pool");
     let allocate = |bytes, stream| pool.allocate(bytes, stream).expect("memory");
@@ -157,8 +156,7 @@ fn reuse_of_a_small_part_affects_no_other_part() {
 /// holds.
 #[test]
 fn reused_memory_leaves_the_free_end_whole() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let (device, [stream, other]) = super::host();
     let pool = Pool::builder(&device).source(Source::Arena).size_classes(SizeClasses::Exact(256));
     let pool = pool.addresses_stay(true).cached_class(0).magazine_bytes(0).limit(48 * PAGE);
     let pool = pool.build().expect("a pool");

@@ -204,8 +204,7 @@ fn no_idle_memory_is_released_where_there_is_room() {
 /// The next trim releases what the device refused to release.
 #[test]
 fn a_trim_that_the_device_refuses_loses_nothing() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let stream = device.create_stream().expect("a stream");
+    let (device, [stream]) = super::host();
     let pool = Pool::builder(&device).source(Source::Virtual).limit(200 * PAGE).build().expect("a pool");
     drop(pool.allocate(8 * PAGE, &stream).expect("memory"));
     device.faults().fail_all(Call::Unmap, BackendError::driver("munmap", 5, "refused"));

@@ -14,8 +14,7 @@ use vrampool_test_support::{AuditDevice, until};
 #[test]
 fn more_is_mapped_before_a_stream_waits() {
     for (limit, overlap) in [(64 * PAGE, Amount::Bytes(7 * PAGE)), (27 * PAGE, Amount::Unlimited)] {
-        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-        let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+        let (device, [own, reader, other]) = super::host();
         let arena = DeviceArena::builder(&device).limit(limit).overlap(overlap).growing();
         let arena = arena.build().expect("an arena");
         let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");

@@ -16,8 +16,7 @@ fn two_within(limit: u64) -> Two {
 }
 
 fn two_with(limit: u64, overlap: Amount) -> Two {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let (device, streams) = super::host();
     let ledger = Ledger::new(limit);
     let arena = || {
         let builder = DeviceArena::builder(&device).growing().within(&ledger);
@@ -113,9 +112,7 @@ fn a_growth_of_nothing_is_the_free_end() {
 /// uses that.
 #[test]
 fn memory_that_is_mapped_anew_has_no_users() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).growing().limit(40 * PAGE).build().expect("an arena");
+    let (_, arena, [own, other, _]) = scene(40, true);
     let block = arena.allocate(5 * PAGE, &own).expect("memory");
     drop(arena.allocate(PAGE, &other).expect("memory"));
     let _ = detach(&arena).expect("no region");
@@ -131,8 +128,7 @@ fn memory_that_is_mapped_anew_has_no_users() {
 /// Events are recorded for each 64th of the needed bytes that a stream frees, not at each free.
 #[test]
 fn a_stream_gets_a_marker_for_many_frees() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let (device, [own, other]) = super::host();
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
     // Another stream finds its memory in use, so that markers are wanted.
     let (_go, _) = stall(&own);
@@ -148,8 +144,7 @@ fn a_stream_gets_a_marker_for_many_frees() {
 /// While streams are found idle, frees record no events, and no stream waits. Once one is found busy, they do again.
 #[test]
 fn streams_that_are_found_idle_get_no_markers() {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let (device, [own, other]) = super::host();
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
     let turns = || {
         for stream in [&own, &other].into_iter().cycle().take(100) {

@@ -201,8 +201,8 @@ impl Twin {
                 assert!(attached.is_some() || then == 2);
             }
             Step::Reset if number.is_multiple_of(3) => {
-                self.live.clear();
                 self.arena.reset().expect("none is held");
+                self.live.clear();
             }
             Step::Compact { stream, pages } if !self.is_growing => {
                 let budget = pages * PAGE;
@@ -259,8 +259,7 @@ fn whatever_is_done_in_between() {
         is_growing in prop::bool::weighted(0.7),
         overlap in prop::sample::select(vec![Amount::Unlimited, Amount::Percent(27.0)]),
     )| {
-        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-        let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+        let (device, streams) = super::host();
         let builder = DeviceArena::builder(&device).limit(40 * PAGE).overlap(overlap);
         let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
         let mut twin = Twin { device, arena, streams, spoilt: Arc::default(), live: Vec::new(), stalled: Vec::new(), is_growing, overlap };

@@ -50,8 +50,7 @@ struct Scene<L> {
 
 impl<L: Passed> Scene<L> {
     fn new(is_growing: bool) -> Self {
-        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-        let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+        let (device, streams) = super::host();
         Self { device, streams, passed: Mutex::default(), spoilt: Arc::default(), is_growing }
     }
 
@@ -212,9 +211,13 @@ fn threads_share_buffers_of_a_pool_while_its_arena_changes() {
                 match random.u8(..4) {
                     0 => drop(pool.trim().expect("a trim")),
                     1 => _ = pool.stats(),
+                    // Also with the range's second part, and refused while more is in use.
+                    2 if source == Source::Virtual => {
+                        _ = pool.set_limit(random.bool().then(|| random.u64(20..800) * PAGE));
+                    }
                     _ => change(&arena, random),
                 }
-                assert!(arena.reserved_bytes() <= 48 * PAGE);
+                assert!(source == Source::Virtual || arena.reserved_bytes() <= 48 * PAGE);
             },
         );
         assert_eq!((arena.used(), pool.stats().live_bytes), (0, 0));

@@ -17,8 +17,7 @@ pub(super) type Block = ArenaBuffer<HostDevice>;
 
 /// An arena of so many pages that grows to them, or has them from the start, and streams.
 pub(super) fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let (device, streams) = super::host();
     let builder = DeviceArena::builder(&device).limit(pages * PAGE);
     let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
     (device, arena, streams)
@@ -137,4 +136,25 @@ fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
     assert_eq!(faults.calls(Call::Record), events);
     assert_eq!(arena.allocate(PAGE, &own).expect("memory").parts(), first);
     go.send(()).expect("it listens");
+}
+
+/// Of two free blocks of one size the first was used by an idle stream, the other one by a busy stream.
+#[test]
+fn a_small_request_takes_the_block_that_needs_no_wait() {
+    const SMALL: u64 = 8 << 20;
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(64 << 20).build();
+    let [asks, idle, busy] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).limit(1 << 29).growing().build().expect("an arena");
+    let allocate = |bytes, stream| arena.allocate(bytes, stream).expect("memory");
+    // A block of another size in the same bin, and walls between all.
+    let [other, wanted, waits] = [(SMALL + 256, &busy), (SMALL, &idle), (SMALL, &busy)]
+        .map(|(bytes, stream)| (allocate(bytes, stream), allocate(256, &asks)));
+    let at = place(&wanted.0);
+    let _go = stall(&busy);
+    let _walls = [other, waits, wanted].map(|(block, wall)| {
+        drop(block);
+        wall
+    });
+    let next = allocate(SMALL, &asks);
+    assert_eq!((place(&next), arena.stream_waits()), (at, 0));
 }
