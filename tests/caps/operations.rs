@@ -63,17 +63,19 @@ pub(super) fn magazine_bytes() -> impl Strategy<Value = u64> {
 pub(super) struct Scene {
     pub(super) device: Device,
     pub(super) streams: Vec<Stream>,
-    pub(super) pool: Pool<Device>,
+    /// The first, and pools below any before them: the caps are those of the first.
+    pub(super) pools: Vec<Pool<Device>>,
     pub(super) caps: Caps,
 }
 
-pub(super) fn scene(classes: SizeClasses, caps: Caps, magazine_bytes: u64) -> Scene {
+pub(super) fn scene(classes: SizeClasses, caps: Caps, magazine_bytes: u64, count: usize) -> Scene {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 40).build());
     let streams = (0..4).map(|_| device.create_stream().expect("a stream")).collect();
     let builder = Pool::builder(&device).size_classes(classes).max_cached_bytes(caps.max_cached);
     let builder = builder.max_buffers_per_bucket(caps.max_per_bucket).limit(caps.limit).budget(caps.budget);
-    let pool = builder.magazine_bytes(magazine_bytes).build().expect("a pool");
-    Scene { device, streams, pool, caps }
+    let mut pools = vec![builder.magazine_bytes(magazine_bytes).build().expect("a pool")];
+    (1..count).for_each(|at| pools.push(pools[at / 2].child("child").build().expect("a pool")));
+    Scene { device, streams, pools, caps }
 }
 
 /// Checks invariants of a pool's statistics.
