@@ -1,12 +1,10 @@
 //! What a pair of allocate and free costs the arena, by the number of free blocks and by the number of live
 //! ones.
 //!
-//! `cargo bench --bench arena_instructions` prints instructions for each pair, counted by valgrind, and
-//! nanoseconds; with `-- instructions` or `-- times` only these. The instructions are those of many pairs
-//! less those of none on the same arena, so that making it does not count.
+//! `cargo bench --bench arena_instructions` prints instructions for each pair, counted by valgrind: those of many
+//! pairs less those of none on the same arena, so that making it does not count.
 
 use std::hint::black_box;
-use std::time::Instant;
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
 use vrampool_test_support::instructions;
 
@@ -92,21 +90,6 @@ fn log_uniform(random: &mut fastrand::Rng) -> u64 {
     (512.0 * 32768f64.powf(random.f64())) as u64
 }
 
-/// The median and the least of many batches, nanoseconds for each pair.
-fn nanoseconds(mut batch: impl FnMut(u64)) -> (f64, f64) {
-    const BATCH: u64 = 20_000;
-    batch(10 * BATCH);
-    let mut times: Vec<f64> = (0..101)
-        .map(|_| {
-            let began = Instant::now();
-            batch(BATCH);
-            began.elapsed().as_nanos() as f64 / BATCH as f64
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    (times[50], times[0])
-}
-
 fn main() -> Result<(), ArenaError> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [case, free, pairs] = &arguments[..] {
@@ -114,14 +97,6 @@ fn main() -> Result<(), ArenaError> {
         return Bench::of(case, number(free))?.run(case, number(pairs));
     }
 
-    let wants = |what: &str| arguments.is_empty() || arguments[0] == what;
-    if wants("instructions") {
-        print_instructions();
-    }
-    if wants("times") { print_times() } else { Ok(()) }
-}
-
-fn print_instructions() {
     println!("instructions for each pair, by free blocks");
     for (case, what) in CASES {
         print!("{case:8}");
@@ -134,34 +109,5 @@ fn print_instructions() {
         }
         println!("   {what}");
     }
-}
-
-fn print_times() -> Result<(), ArenaError> {
-    println!("ns for each pair, the median of 101 batches and the least");
-    let mut bench = Bench::new(128, [].into_iter())?;
-    let (median, least) = nanoseconds(|pairs| bench.run("lifo", pairs).expect("there is space"));
-    println!("lifo, empty arena   {median:6.1} {least:6.1}");
-    for (case, what) in CASES {
-        for free in FREE_BLOCKS {
-            let mut bench = Bench::of(case, free)?;
-            let (median, least) = nanoseconds(|pairs| bench.run(case, pairs).expect("there is space"));
-            println!("{case:8} {free:10} {median:6.1} {least:6.1}   {what}");
-        }
-    }
-    for live in [64, 1024, 8192] {
-        let mut random = fastrand::Rng::with_seed(3);
-        let mut bench = Bench::new(512, (0..live).map(|_| log_uniform(&mut random)))?;
-        let (median, least) = nanoseconds(|pairs| bench.run("random", pairs).expect("there is space"));
-        let (lifo, least_lifo) = nanoseconds(|pairs| bench.run("lifo", pairs).expect("there is space"));
-        println!("lifo,   {live:6} live {lifo:6.1} {least_lifo:6.1}");
-        println!("random, {live:6} live {median:6.1} {least:6.1}");
-    }
-    let (median, _) = nanoseconds(|pairs| {
-        for _ in 0..pairs {
-            black_box(bench.random.usize(..8192));
-            black_box(log_uniform(&mut bench.random));
-        }
-    });
-    println!("of which the choice of block and size {median:.1}");
     Ok(())
 }

@@ -1,13 +1,10 @@
 //! A pool under a wgpu program that has its own instance, device, queue and pipeline: the program records and submits its
 //! commands as before, and only its buffers come from the pool. Without a device it prints why, and ends.
 
-mod wgpu_kernel;
-
 use std::error::Error;
 use vrampool::wgpu::WgpuDevice;
 use vrampool::wgpu::wgpu::{self, util::DeviceExt};
 use vrampool::{Backend, Pool};
-use wgpu_kernel::{dispatch, pipeline};
 
 const SHADER: &str = "
     @group(0) @binding(0) var<storage, read> factors: array<f32>;
@@ -76,4 +73,33 @@ fn block_on<F: Future>(future: F) -> F::Output {
             return output;
         }
     }
+}
+
+/// Compiles WGSL `source` and builds a pipeline of its function `entry_point`.
+fn pipeline(device: &wgpu::Device, source: &str, entry_point: &str) -> wgpu::ComputePipeline {
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: None,
+        source: wgpu::ShaderSource::Wgsl(source.into()),
+    });
+    device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: None,
+        layout: None,
+        module: &module,
+        entry_point: Some(entry_point),
+        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        cache: None,
+    })
+}
+
+/// Records a pass that runs `pipeline` on the buffers of `group`, `workgroups` times its workgroup.
+fn dispatch(
+    encoder: &mut wgpu::CommandEncoder,
+    pipeline: &wgpu::ComputePipeline,
+    group: &wgpu::BindGroup,
+    workgroups: u32,
+) {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    pass.set_pipeline(pipeline);
+    pass.set_bind_group(0, group, &[]);
+    pass.dispatch_workgroups(workgroups, 1, 1);
 }

@@ -17,22 +17,12 @@ pub(crate) struct Case {
     pub(crate) block_bytes: u64,
     pub(crate) source: Source,
     pub(crate) classes: SizeClasses,
-    /// The limit of the one pool; pools for each stream have none.
-    pub(crate) limit: Option<u64>,
 }
 
 impl Case {
     pub(crate) fn name(&self) -> String {
         let Self { scene, block_bytes, source, classes, .. } = self;
         format!("{scene}, {block_bytes} bytes, {source}, {classes}")
-    }
-
-    /// The same with each of `steps` limits above `least`, up to `most` bytes. An arena of fixed size has the
-    /// limit from the beginning, and is left out.
-    pub(crate) fn limited(&self, least: u64, most: u64, steps: u64) -> Vec<Self> {
-        let steps = if self.source == Source::Arena { 0 } else { steps };
-        let limit = |step| least + most.saturating_sub(least) * step / steps;
-        (1..=steps).map(|step| Self { limit: Some(limit(step)), ..self.clone() }).collect()
     }
 
     /// A pool that has `share` of the bytes that an arena may take, such as 4 for a quarter.
@@ -43,7 +33,6 @@ impl Case {
             .max_cached_bytes(None);
         let builder = match self.source {
             Source::Arena => builder.limit(arena_bytes(device)? / share as u64),
-            _ if share == 1 => builder.limit(self.limit),
             _ => builder,
         };
         builder.build()
@@ -57,7 +46,7 @@ pub(crate) fn cases<B: Backend>(device: &B, options: &Options) -> Vec<Case> {
         for &block_bytes in &options.sizes {
             for &source in options.sources.iter().filter(|&&source| has(device, source)) {
                 for classes in &options.classes {
-                    cases.push(Case { scene, block_bytes, source, classes: classes.clone(), limit: None });
+                    cases.push(Case { scene, block_bytes, source, classes: classes.clone() });
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Streams of one pool beside a pool for each stream: kernels that take time, on 1, 2 and 4 streams.
 //!
 //! Every scene writes a pattern into its memory, keeps the stream busy, and verifies the pattern: a forgotten
-//! wait shows as wrong bytes, a needless wait as time. Each row compares one pool for all streams with a pool
+//! wait shows as wrong bytes, a needless wait as time. Each line of JSON compares one pool for all streams with a pool
 //! for each stream, which never waits for another stream's memory.
 //!
 //! `cargo bench --bench streams -- [OPTION…]`; `--help` lists the options. Without `--device`, the scenes run
@@ -16,10 +16,8 @@ mod scene;
 
 use crate::case::{Case, cases};
 use crate::kernels::Kernels;
-use crate::measurement::Figures;
 use crate::options::Options;
-use crate::row::{Row, summary};
-use std::collections::VecDeque;
+use crate::row::Row;
 use std::error::Error;
 use std::process::ExitCode;
 use vrampool::any::{self, AnyDevice};
@@ -42,9 +40,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             Err(error) if options.devices_are_defaults => eprintln!("{name}: {error}"),
             Err(error) => return Err(error.into()),
         }
-    }
-    if !options.json {
-        println!("\n{}", summary(&rows));
     }
     if let Some(path) = &options.out {
         let lines: String = rows.iter().map(|row| row.json() + "\n").collect();
@@ -85,28 +80,17 @@ fn run_on<B: Backend, K: Kernels<B>>(
     backend: &'static str,
     options: &Options,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
-    let amount = options.amount(backend);
-    if !options.json {
-        println!(
-            "{}: kernels of {:?}, {} a stream and round, medians of {} rounds",
-            device.properties().name,
-            amount.length,
-            amount.kernels,
-            amount.rounds
-        );
-        println!("{}", Row::HEAD);
-    }
     let mut rows = Vec::new();
     for case in cases(device, options) {
         for row in measure(device, kernels, backend, &case, options)? {
-            println!("{}", if options.json { row.json() } else { row.line() });
+            println!("{}", row.json());
             rows.push(row);
         }
     }
     Ok(rows)
 }
 
-/// The rows of one case: one for each number of streams, and one for each limit.
+/// The rows of one case: one for each number of streams.
 fn measure<B: Backend, K: Kernels<B>>(
     device: &B,
     kernels: &K,
@@ -116,29 +100,20 @@ fn measure<B: Backend, K: Kernels<B>>(
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let amount = options.amount(backend);
     let mut rows = Vec::new();
-    let mut alone: Option<Figures> = None;
+    let mut alone = None;
     for &streams in case.scene.streams().iter().filter(|&count| options.streams.contains(count)) {
-        let mut cases = VecDeque::from([case.clone()]);
-        while let Some(case) = cases.pop_front() {
-            let measured = match measurement::measure(device, kernels, &case, streams, amount) {
-                Ok(measured) => measured,
-                Err(error) if error.is_out_of_memory() => {
-                    eprintln!("{} on {streams} streams: {error}", case.name());
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            match alone {
-                None if streams == 1 => alone = Some(measured.one),
-                Some(alone) if streams == 2 && case.limit.is_none() => {
-                    let (least, most) = (alone.held_bytes, measured.each.held_bytes);
-                    cases.extend(case.limited(least, most, options.limits));
-                }
-                _ => {}
+        let measured = match measurement::measure(device, kernels, case, streams, amount) {
+            Ok(measured) => measured,
+            Err(error) if error.is_out_of_memory() => {
+                eprintln!("{} on {streams} streams: {error}", case.name());
+                continue;
             }
-            let alone = alone.map(|alone| alone.time);
-            rows.push(Row::new(backend, &case, streams, amount, alone, measured));
+            Err(error) => return Err(error.into()),
+        };
+        if streams == 1 {
+            alone = Some(measured.one.time);
         }
+        rows.push(Row::new(backend, case, streams, amount, alone, measured));
     }
     Ok(rows)
 }

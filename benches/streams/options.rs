@@ -19,10 +19,8 @@ Streams of one pool beside a pool for each stream.
   --kernel-us N       the length of a kernel (default: 1000 on the host, 200 elsewhere)
   --kernels N         kernels of a stream and round (default: 20 on the host, 50 elsewhere)
   --rounds N          timed rounds, of which the median counts (default: 3)
-  --limits N          two streams again, with N limits between the peaks of one stream and of two pools
   --quick             10 kernels, one round, two sizes, two sources, one rule
-  --json              lines of JSON in place of a table
-  --out FILE          lines of JSON to a file, too";
+  --out FILE          the lines of JSON to a file, too";
 
 #[derive(Debug)]
 pub(crate) struct Options {
@@ -36,8 +34,6 @@ pub(crate) struct Options {
     kernel_us: Option<u64>,
     kernels: Option<usize>,
     rounds: usize,
-    pub(crate) limits: u64,
-    pub(crate) json: bool,
     pub(crate) out: Option<PathBuf>,
 }
 
@@ -71,7 +67,6 @@ impl Options {
                 "--help" | "-h" => return Ok(None),
                 // Cargo passes the former.
                 "--bench" | "--quick" => {}
-                "--json" => options.json = true,
                 "--out" => options.out = Some(value()?.into()),
                 "--device" => {
                     options.devices = list(&value()?)?;
@@ -79,14 +74,13 @@ impl Options {
                 }
                 "--scenes" => options.scenes = list(&value()?)?,
                 "--sizes" => {
-                    options.sizes = list::<Size>(&value()?)?.into_iter().map(|size| size.0).collect()
+                    options.sizes = list(&value()?)?.into_iter().map(size).collect::<Result<_, _>>()?
                 }
                 "--sources" => options.sources = list(&value()?)?,
                 "--classes" => options.classes = list(&value()?)?,
                 "--streams" => options.streams = list(&value()?)?,
                 "--kernel-us" => options.kernel_us = Some(value()?.parse()?),
                 "--kernels" => options.kernels = Some(value()?.parse::<usize>()?.max(1)),
-                "--limits" => options.limits = value()?.parse()?,
                 "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
                 other => return Err(format!("unknown option '{other}': --help lists the options").into()),
             }
@@ -120,8 +114,6 @@ impl Default for Options {
             kernel_us: None,
             kernels: None,
             rounds: 3,
-            limits: 0,
-            json: false,
             out: None,
         }
     }
@@ -131,25 +123,10 @@ fn list<T: FromStr<Err: Into<Box<dyn Error>>>>(text: &str) -> Result<Vec<T>, Box
     text.split(',').map(|item| item.parse().map_err(Into::into)).collect()
 }
 
-/// Bytes, at least the 512 of the smallest temporary.
-struct Size(u64);
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let unit = match &text[end..] {
-            "" | "B" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            unit => return Err(format!("unknown unit '{unit}': known are KiB, MiB and GiB")),
-        };
-        let number: u64 = text[..end].parse().map_err(|error| format!("'{text}' is not a size: {error}"))?;
-        match number.checked_mul(unit) {
-            Some(bytes) if bytes >= 512 && bytes.is_multiple_of(512) => Ok(Self(bytes)),
-            _ => Err(format!("'{text}' is not a positive multiple of 512 bytes")),
-        }
+/// At least the 512 bytes of the smallest temporary.
+fn size(amount: vrampool::Amount) -> Result<u64, String> {
+    match amount {
+        vrampool::Amount::Bytes(bytes) if bytes >= 512 && bytes.is_multiple_of(512) => Ok(bytes),
+        _ => Err(format!("'{amount}' is not a positive multiple of 512 bytes")),
     }
 }
