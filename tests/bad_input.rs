@@ -53,34 +53,6 @@ fn sizes_from_nothing_to_everything() {
 }
 
 #[test]
-fn caps_of_nothing_cache_nothing() {
-    for (cached, count) in [(0, 16), (u64::MAX, 0), (KIB - 1, 16), (0, 0)] {
-        let (device, stream) = scene();
-        let builder = Pool::builder(&device).max_cached_bytes(cached).max_buffers_per_bucket(count);
-        let pool = builder.build().expect("a pool");
-        for _ in 0..3 {
-            drop(pool.allocate(1, &stream).expect("memory"));
-        }
-        let stats = pool.stats();
-        assert_eq!(
-            (stats.served.by_bucket, stats.source.allocations, stats.held_bytes, device.taken()),
-            (0, 3, 0, 0)
-        );
-    }
-}
-
-#[test]
-fn a_limit_below_one_class_serves_what_fits() {
-    let (device, stream) = scene();
-    let pool = Pool::builder(&device).limit(KIB - 1).build().expect("a pool");
-    let error = pool.allocate(KIB, &stream).expect_err("it does not fit");
-    assert!(error.to_string().contains("raise `limit`"), "{error}");
-    assert_eq!((device.allocations(), pool.stats().failed.by_request), (0, 1));
-    let buffer = pool.allocate(KIB - 1, &stream).expect("it fits");
-    assert_eq!((buffer.capacity(), device.taken()), (KIB - 1, KIB - 1));
-}
-
-#[test]
 fn settings_that_cannot_be_name_their_field() {
     let (device, _) = scene();
     for classes in [
@@ -101,25 +73,6 @@ fn settings_that_cannot_be_name_their_field() {
     assert!(matches!(&error, Error::Configuration(setting) if setting.field == "limit"), "{error:?}");
     let error = "tape".parse::<Source>().expect_err("no such source");
     assert!(error.to_string().contains("known are direct, arena"), "{error}");
-}
-
-#[test]
-fn a_full_device_is_an_error_and_then_goes_on() {
-    let (device, stream) = scene();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let mut live = Vec::new();
-    let error = loop {
-        match pool.allocate(64 << 20, &stream) {
-            Ok(buffer) => live.push(buffer),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(live.len(), 16);
-    assert!(error.is_out_of_memory() && error.to_string().contains("drop live buffers"), "{error}");
-    live.truncate(8);
-    assert!(pool.allocate(1 << 28, &stream).is_ok(), "idle memory was released for it");
-    drop(live);
-    assert_eq!(pool.stats().live_bytes, 0);
 }
 
 #[test]
@@ -144,20 +97,6 @@ fn a_lost_device_is_an_error_everywhere_and_memory_still_comes_back() {
     assert_eq!((stats.live_bytes, stats.held_bytes), (0, stats.idle_bytes));
     pool.trim().expect("a trim");
     assert_eq!(device.taken(), 0);
-}
-
-#[test]
-fn a_kernel_that_panics_is_a_failure_of_its_stream_only() {
-    let (device, stream) = scene();
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let other = device.create_stream().expect("a stream");
-    let buffer = pool.allocate(KIB, &stream).expect("memory");
-    stream.launch::<u8, 0, 0>([], [], |[], []| panic!("a bug in a kernel")).expect("queued");
-    let error = buffer.read(&mut [0], &stream).expect_err("the stream failed");
-    assert!(error.to_string().contains("a bug in a kernel"), "{error}");
-    drop(buffer);
-    let buffer = pool.allocate(KIB, &other).expect("memory");
-    assert!(buffer.read(&mut [0], &other).is_ok());
 }
 
 /// The same rule through a pool: what the kernel was to write nothing reads, and what it used is reused.
@@ -261,17 +200,4 @@ fn an_arena_serves_one_pool() {
     drop(first.allocate(KIB, &stream).expect("the first one works"));
     drop(first);
     refused();
-}
-
-/// A pool asks twice where memory runs out: all calls fail until the faults are cleared.
-#[test]
-fn faults_of_all_calls_reach_the_caller() {
-    let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).build().expect("a pool");
-    device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(1, None));
-    assert!(pool.allocate(KIB, &stream).expect_err("a fault").is_out_of_memory());
-    assert!(device.faults().calls(Call::Allocate) > 1, "the ladder asked again");
-    device.faults().clear();
-    drop(pool.allocate(KIB, &stream).expect("memory"));
 }

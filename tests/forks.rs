@@ -5,8 +5,6 @@
 use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
@@ -14,7 +12,7 @@ use vrampool::backend::VirtualMemory;
 use vrampool::hooks::{Holder, Hook, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Memory, Placement, Pool, PoolStats, Source};
-use vrampool_test_support::{assert_forked, in_child};
+use vrampool_test_support::{assert_forked, in_child, while_busy};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -66,84 +64,70 @@ fn a_child_fails_typed_without_waiting_and_shares_nothing() {
             device.allocate(&AllocationRequest::new(4 * KIB, Placement::HostVisible)).expect("memory");
         let physical =
             device.create_physical(&AllocationRequest::new(2 * MIB, Placement::Device)).expect("memory");
-        let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
         // A child drops its copies; this process keeps its own.
+        let streams = [(); 3].map(|()| device.create_stream().expect("a stream"));
+        let (busy_pool, busy_device) = (pool.clone(), device.clone());
+        let work = |thread| {
+            let stream = &streams[thread as usize];
+            let mut buffer = busy_pool.allocate(fastrand::u64(1..MIB), stream).expect("memory");
+            busy_device.fill(stream, buffer.on_mut(stream).expect("a region"), 1).expect("queued");
+            drop(buffer);
+            if fastrand::u8(..32) == 0 {
+                busy_pool.trim().expect("a trim");
+            }
+        };
         let mut mine = ManuallyDrop::new((live, block, memory, physical, pool, arena, stream, device));
-        thread::scope(|scope| {
-            for seed in 0..3 {
-                let (goes_on, rounds) = (&goes_on, &rounds);
-                let (pool, device) = (mine.4.clone(), mine.7.clone());
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(seed);
-                    let stream = device.create_stream().expect("a stream");
-                    while goes_on.load(Ordering::Relaxed) {
-                        let mut buffer = pool.allocate(random.u64(1..MIB), &stream).expect("memory");
-                        device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 1).expect("queued");
-                        drop(buffer);
-                        if random.u8(..32) == 0 {
-                            pool.trim().expect("a trim");
-                        }
-                        rounds.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-            }
-            for _ in 0..40 {
-                // Some code is inside, wherever.
-                let before = rounds.load(Ordering::Relaxed);
-                while rounds.load(Ordering::Relaxed) < before + 5 {
-                    thread::yield_now();
+        while_busy(work, 40, || {
+            in_child(|| {
+                let (live, block, memory, _, pool, arena, stream, device) = &mut *mine;
+                for bytes in [100, KIB, 3 * MIB, 32 * MIB] {
+                    assert_forked(pool.allocate(bytes, stream));
+                    assert_forked(pool.allocate_zeroed(bytes, stream));
+                    assert_forked(pool.allocate_kind(bytes, Placement::HostVisible, stream));
+                    assert_forked(arena.allocate(bytes, stream));
                 }
-                in_child(|| {
-                    let (live, block, memory, _, pool, arena, stream, device) = &mut *mine;
-                    for bytes in [100, KIB, 3 * MIB, 32 * MIB] {
-                        assert_forked(pool.allocate(bytes, stream));
-                        assert_forked(pool.allocate_zeroed(bytes, stream));
-                        assert_forked(pool.allocate_kind(bytes, Placement::HostVisible, stream));
-                        assert_forked(arena.allocate(bytes, stream));
-                    }
-                    assert_forked(live.on(stream).map(drop));
-                    assert_forked(live.on_mut(stream).map(drop));
-                    assert_forked(live.write(&[1], stream));
-                    assert_forked(live.read(&mut [1], stream));
-                    assert_forked(live.record_stream(stream));
-                    assert_forked(live.fill(1, stream));
-                    assert_forked(live.write_at(&[1], 1, stream));
-                    assert_forked(live.read_vec::<u8>(stream));
-                    assert_forked(pool.upload(&[1u32; 100], stream));
-                    assert_forked(pool.allocate_elements::<f32>(100, stream));
-                    assert!(pool.report().holders.is_empty(), "a thread may be in the hook");
-                    assert_forked(block.on(stream).map(drop));
-                    assert_forked(block.write(&[1], stream));
-                    assert_forked(pool.set_limit(1));
-                    assert_forked(pool.decay());
-                    assert_forked(pool.child("tenant").build());
-                    assert_forked(pool.set_share(1));
-                    assert_forked(pool.used_on(stream));
-                    assert_forked(pool.allocate_timeout(100, stream, Duration::MAX));
-                    assert_forked(arena.compact(1, stream, |_| {}));
-                    assert_forked(pool.synchronize_freed(stream));
-                    assert_forked(pool.compact(1, stream, |_| {}));
-                    assert_forked(arena.release(0));
-                    assert_forked(arena.reset());
-                    assert_forked(arena.detach(Duration::ZERO).map(drop));
-                    assert_forked(arena.attach().map(drop));
-                    assert_forked(Pool::builder(&HostDevice::new()).build());
-                    assert_forked(DeviceArena::builder(device).limit(MIB).build());
-                    assert_forked(pool.trim());
-                    assert_eq!((pool.stats(), pool.limit()), (PoolStats::default(), Some(64 * MIB)));
-                    assert_forked(device.allocate(&AllocationRequest::new(100, Placement::Device)));
-                    assert_forked(device.create_stream());
-                    assert_forked(device.synchronize(stream));
-                    assert_forked(device.record(stream));
-                    assert_forked(device.memory_info());
-                    assert_forked(device.write_mapped(memory, 0, &[1]));
-                    assert_forked(device.reserve(2 * MIB));
-                    // SAFETY: this process drops them here and ends, and the parent drops its own.
-                    unsafe { ManuallyDrop::drop(&mut mine) };
-                });
-            }
-            goes_on.store(false, Ordering::Relaxed);
+                assert_forked(live.on(stream).map(drop));
+                assert_forked(live.on_mut(stream).map(drop));
+                assert_forked(live.write(&[1], stream));
+                assert_forked(live.read(&mut [1], stream));
+                assert_forked(live.record_stream(stream));
+                assert_forked(live.fill(1, stream));
+                assert_forked(live.write_at(&[1], 1, stream));
+                assert_forked(live.read_vec::<u8>(stream));
+                assert_forked(pool.upload(&[1u32; 100], stream));
+                assert_forked(pool.allocate_elements::<f32>(100, stream));
+                assert!(pool.report().holders.is_empty(), "a thread may be in the hook");
+                assert_forked(block.on(stream).map(drop));
+                assert_forked(block.write(&[1], stream));
+                assert_forked(pool.set_limit(1));
+                assert_forked(pool.decay());
+                assert_forked(pool.child("tenant").build());
+                assert_forked(pool.set_share(1));
+                assert_forked(pool.used_on(stream));
+                assert_forked(pool.allocate_timeout(100, stream, Duration::MAX));
+                assert_forked(arena.compact(1, stream, |_| {}));
+                assert_forked(pool.synchronize_freed(stream));
+                assert_forked(pool.compact(1, stream, |_| {}));
+                assert_forked(arena.release(0));
+                assert_forked(arena.reset());
+                assert_forked(arena.detach(Duration::ZERO).map(drop));
+                assert_forked(arena.attach().map(drop));
+                assert_forked(Pool::builder(&HostDevice::new()).build());
+                assert_forked(DeviceArena::builder(device).limit(MIB).build());
+                assert_forked(pool.trim());
+                assert_eq!((pool.stats(), pool.limit()), (PoolStats::default(), Some(64 * MIB)));
+                assert_forked(device.allocate(&AllocationRequest::new(100, Placement::Device)));
+                assert_forked(device.create_stream());
+                assert_forked(device.synchronize(stream));
+                assert_forked(device.record(stream));
+                assert_forked(device.memory_info());
+                assert_forked(device.write_mapped(memory, 0, &[1]));
+                assert_forked(device.reserve(2 * MIB));
+                // SAFETY: this process drops them here and ends, and the parent drops its own.
+                unsafe { ManuallyDrop::drop(&mut mine) };
+            });
         });
+        drop((busy_pool, busy_device, streams));
         let (live, block, memory, physical, pool, arena, stream, device) = ManuallyDrop::into_inner(mine);
         let mut read = vec![0; 3 * MIB as usize];
         live.read(&mut read, &stream).expect("no fault");

@@ -5,10 +5,10 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use vrampool::backend::spi::Occasion::{self, Allocation, Free, Request};
-use vrampool::hooks::{Hook, HookEvent, Outcome};
+use vrampool::hooks::{Hook, HookCalls, HookEvent, Outcome};
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Error, Placement, Pool, SizeClasses, Source};
-use vrampool_test_support as _;
+use vrampool_test_support::Tap;
 
 const KIB: u64 = 1024;
 
@@ -25,22 +25,43 @@ struct Noted {
     site: &'static Location<'static>,
 }
 
-/// Records what it is called with, and then does something.
-struct Recorder<F = fn(Occasion, Outcome)> {
-    name: String,
-    noted: Mutex<Vec<Noted>>,
-    act: F,
+/// A hook and what it was called with.
+struct Recorder {
+    hook: Arc<dyn Hook>,
+    noted: Arc<Mutex<Vec<Noted>>>,
 }
 
 impl Recorder {
-    fn new(name: &str) -> Arc<Self> {
-        Recorder::acting(name, |_, _| {})
+    fn new(name: &'static str) -> Self {
+        Self::acting(name, |_, _| {})
     }
-}
 
-impl<F> Recorder<F> {
-    fn acting(name: &str, act: F) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), noted: Mutex::default(), act })
+    /// Does something at each call.
+    fn acting(name: &'static str, act: impl Fn(Occasion, Outcome) + Send + Sync + 'static) -> Self {
+        let noted: Arc<Mutex<Vec<Noted>>> = Arc::default();
+        let notes = Arc::clone(&noted);
+        let hook = Tap::new(name, HookCalls::all(), move |call, event| {
+            let nth = call.bits().trailing_zeros() as usize;
+            let &HookEvent {
+                outcome,
+                id,
+                requested_bytes: requested,
+                rounded_bytes: rounded,
+                address,
+                site,
+                ..
+            } = event;
+            assert_eq!(nth.is_multiple_of(2), outcome == Outcome::Pending);
+            let (thread, occasion) = (thread::current().id(), [Request, Allocation, Free][nth / 2]);
+            let noted = Noted { thread, occasion, outcome, id, requested, rounded, address, site };
+            notes.lock().expect("no panic").push(noted);
+            act(occasion, outcome);
+        });
+        Self { hook: Arc::new(hook), noted }
+    }
+
+    fn hook(&self) -> Arc<dyn Hook> {
+        Arc::clone(&self.hook)
     }
 
     fn noted(&self) -> Vec<Noted> {
@@ -49,68 +70,6 @@ impl<F> Recorder<F> {
 
     fn occasions(&self) -> Vec<(Occasion, Outcome)> {
         self.noted().iter().map(|noted| (noted.occasion, noted.outcome)).collect()
-    }
-}
-
-impl<F: Fn(Occasion, Outcome)> Recorder<F> {
-    fn note(&self, occasion: Occasion, event: &HookEvent<'_>) {
-        let &HookEvent {
-            outcome, id, requested_bytes: requested, rounded_bytes: rounded, address, site, ..
-        } = event;
-        let noted = Noted {
-            thread: thread::current().id(),
-            occasion,
-            outcome,
-            id,
-            requested,
-            rounded,
-            address,
-            site,
-        };
-        self.noted.lock().expect("no panic").push(noted);
-        (self.act)(occasion, outcome);
-    }
-}
-
-impl<F> std::fmt::Debug for Recorder<F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-impl<F: Fn(Occasion, Outcome) + Send + Sync> Hook for Recorder<F> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn before_request(&self, event: &HookEvent<'_>) {
-        assert_eq!(event.outcome, Outcome::Pending);
-        self.note(Request, event);
-    }
-
-    fn after_request(&self, event: &HookEvent<'_>) {
-        assert_ne!(event.outcome, Outcome::Pending);
-        self.note(Request, event);
-    }
-
-    fn before_allocation(&self, event: &HookEvent<'_>) {
-        assert_eq!(event.outcome, Outcome::Pending);
-        self.note(Allocation, event);
-    }
-
-    fn after_allocation(&self, event: &HookEvent<'_>) {
-        assert_ne!(event.outcome, Outcome::Pending);
-        self.note(Allocation, event);
-    }
-
-    fn before_free(&self, event: &HookEvent<'_>) {
-        assert_eq!(event.outcome, Outcome::Pending);
-        self.note(Free, event);
-    }
-
-    fn after_free(&self, event: &HookEvent<'_>) {
-        assert_eq!(event.outcome, Outcome::Done);
-        self.note(Free, event);
     }
 }
 
@@ -178,7 +137,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
             let (device, _) = device_and_stream();
             let recorder = Recorder::new("recorder");
             let builder = Pool::builder(&device).source(source).size_classes(classes.clone()).limit(3 << 20);
-            let pool = builder.max_buffers_per_bucket(3).hook(Arc::clone(&recorder)).build().expect("a pool");
+            let pool = builder.max_buffers_per_bucket(3).hook(recorder.hook()).build().expect("a pool");
             let asked = device.faults().calls(Call::Allocate);
             (0..200).for_each(|n| device.faults().fail_nth(Call::Allocate, 1 + 3 * n));
             (0..100).for_each(|n| device.faults().fail_nth(Call::Record, 1 + 4 * n));
@@ -233,7 +192,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
 fn hooks_get_the_caller_of_every_kind_of_request() {
     let (device, stream) = device_and_stream();
     let recorder = Recorder::new("recorder");
-    let pool = Pool::builder(&device).hook(Arc::clone(&recorder)).build().expect("a pool");
+    let pool = Pool::builder(&device).hook(recorder.hook()).build().expect("a pool");
     let graph = pool.child("graph").private(true).build().expect("a pool");
     let first = line!() + 1;
     drop(pool.allocate(100, &stream).expect("memory"));
@@ -260,7 +219,7 @@ fn hooks_are_called_in_the_order_given_and_have_names_of_their_own() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let hook = |name: &'static str| {
         let order = Arc::clone(&order);
-        Recorder::acting(name, move |_, _| order.lock().expect("no panic").push(name))
+        Recorder::acting(name, move |_, _| order.lock().expect("no panic").push(name)).hook
     };
     let builder = Pool::builder(&device).hook(hook("c")).hook(hook("a")).hook(hook("b"));
     let pool = builder.clone().build().expect("a pool");
@@ -281,7 +240,7 @@ fn a_hook_that_panics_changes_nothing_and_others_are_called() {
             assert_ne!((occasion, outcome), at, "as it is meant to");
         });
         let other = Recorder::new("other");
-        let builder = Pool::builder(&device).hook(Arc::clone(&panicking)).hook(Arc::clone(&other));
+        let builder = Pool::builder(&device).hook(panicking.hook()).hook(other.hook());
         let pool = builder.max_cached_bytes(0).build().expect("a pool");
         drop(pool.allocate(100, &stream).expect("memory"));
         assert_eq!((panicking.occasions(), other.occasions()), (ONE_MISS.to_vec(), ONE_MISS.to_vec()));
@@ -314,7 +273,7 @@ fn no_hook_is_called_for_requests_of_a_hook() {
         }
     });
     let stream = device.create_stream().expect("a stream");
-    let both = [(); 2].map(|()| Pool::builder(&device).hook(Arc::clone(&hook)).build().expect("a pool"));
+    let both = [(); 2].map(|()| Pool::builder(&device).hook(hook.hook()).build().expect("a pool"));
     pools.lock().expect("no panic").extend(both.clone());
     drop(both[0].allocate(5000, &stream).expect("memory"));
     assert_eq!(hook.occasions(), ONE_MISS);
@@ -333,16 +292,18 @@ fn threads_keep_buffers_with_hooks_too() {
     let (device, stream) = device_and_stream();
     for classes in [SizeClasses::Fixed, SizeClasses::Exact(512)] {
         let plain = Pool::builder(&device).size_classes(classes.clone());
-        let misses = [plain.clone(), plain.clone().hook(Recorder::new("recorder")), plain.magazine_bytes(0)]
-            .map(|builder| {
-                let pool = builder.build().expect("a pool");
-                let step = || (0..10).for_each(|_| drop(pool.allocate(4096, &stream).expect("memory")));
-                step();
-                thread::scope(|scope| scope.spawn(step).join().expect("no panic"));
-                let stats = pool.stats();
-                assert_eq!((stats.served.total(), stats.live_bytes), (20, 0));
-                stats.source.allocations
-            });
+        let misses =
+            [plain.clone(), plain.clone().hook(Recorder::new("recorder").hook), plain.magazine_bytes(0)].map(
+                |builder| {
+                    let pool = builder.build().expect("a pool");
+                    let step = || (0..10).for_each(|_| drop(pool.allocate(4096, &stream).expect("memory")));
+                    step();
+                    thread::scope(|scope| scope.spawn(step).join().expect("no panic"));
+                    let stats = pool.stats();
+                    assert_eq!((stats.served.total(), stats.live_bytes), (20, 0));
+                    stats.source.allocations
+                },
+            );
         assert_eq!(misses, [2, 2, 1], "{classes}");
     }
 }

@@ -1,13 +1,11 @@
-//! Misses that an arena serves, and blocks that go back to it, in one round of the pool's lock: in order,
-//! with accounts as if each had been asked of the device, and with nothing kept that is the arena's.
+//! Misses that an arena serves, and blocks that go back to it, in one round of the pool's lock: in order, and with
+//! nothing kept that is the arena's.
 
-use proptest::prelude::*;
 use vrampool::arena::Zone;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::stats::{AllocationTimes, DriverTimes, LastFailures, VirtualMemoryStats};
-use vrampool::{Backend, BackendError, Buffer, Placement, Pool, PoolStats, Region, RegionMut, Source};
+use vrampool::{Backend, BackendError, Buffer, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::close_gate;
 
 const KIB: u64 = 1 << 10;
@@ -190,50 +188,4 @@ fn an_arena_that_is_full_leaves_the_pool_whole() {
     drop(scene.allocate(KIB, 0));
     let stats = scene.pool.stats();
     assert_eq!((stats.live_buffers, stats.held_bytes, stats.source.allocations), (0, 0, stats.source.frees));
-}
-
-/// Returns the figures after a history, without those that only an arena has.
-fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<PoolStats> {
-    let device = HostDevice::builder().memory_limit(64 * MIB).build();
-    let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");
-    let builder = Pool::builder(&device).source(source).limit(256 * KIB).max_cached_bytes(cached);
-    let builder = if source == Source::Arena { builder.arena(&arena) } else { builder };
-    let pool = builder.build().expect("a pool");
-    let streams: [HostStream; 3] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
-    let mut live = Vec::new();
-    let step = |&(bytes, stream, frees): &(u64, usize, bool)| {
-        if frees && !live.is_empty() {
-            live.swap_remove(bytes as usize % live.len());
-        } else {
-            live.extend(pool.allocate(bytes, &streams[stream]));
-        }
-        let mut stats = pool.stats();
-        if source == Source::Arena {
-            assert_eq!(arena.used(), stats.held_bytes, "what is not held is the arena's");
-        }
-        (stats.source.kind, stats.reserved_bytes, stats.peak.reserved_bytes, stats.stream_waits) =
-            (source, 0, 0, 0);
-        (stats.peak.limit_bytes, stats.peak.needed_bytes) = (0, 0);
-        (stats.in_flight_bytes, stats.needed_bytes, stats.reuse_waits, stats.memory_calls) = (0, 0, 0, 0);
-        stats.source.kind = Source::Direct;
-        // Which of the two served a miss depends on the source.
-        (stats.served.by_arena, stats.served.by_driver) = (0, stats.served.by_arena + stats.served.by_driver);
-        (stats.virtual_memory, stats.driver) = (VirtualMemoryStats::default(), DriverTimes::default());
-        stats.allocation = AllocationTimes::default();
-        stats.last_failure = LastFailures::default();
-        stats
-    };
-    steps.iter().map(step).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
-    #[test]
-    fn figures_are_those_of_direct_allocations(
-        cached in prop::sample::select(vec![0, 16 * KIB, 128 * KIB]),
-        steps in prop::collection::vec((1..64 * KIB, 0..3usize, any::<bool>()), 1..80),
-    ) {
-        prop_assert_eq!(figures(Source::Arena, cached, &steps), figures(Source::Direct, cached, &steps));
-    }
 }

@@ -8,8 +8,6 @@
 mod detached;
 
 use proptest::prelude::*;
-use std::sync::mpsc::channel;
-use std::thread;
 use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::HeldMemory;
@@ -225,31 +223,6 @@ fn regions_of_other_handles_keep_their_block_too() {
     let mut bytes = vec![0; BYTES as usize];
     device.download(&stream, region, &mut bytes).expect("no fault");
     assert_eq!(bytes, vec![6; BYTES as usize]);
-}
-
-#[test]
-fn a_region_in_another_thread_keeps_its_block() {
-    let (device, stream, pool, mut buffer) = scene();
-    let place = buffer.address();
-    let region = buffer.on_mut(&stream).expect("no fault");
-    let (moved, is_moved) = channel();
-    thread::scope(|scope| {
-        let (device, stream) = (device.clone(), stream.clone());
-        let writer = scope.spawn(move || {
-            is_moved.recv().expect("the other thread goes on");
-            device.fill(&stream, region, 9).expect("queued");
-        });
-        let report = pool.compact(None, &writer_stream(&pool), |_| {}).expect("no fault");
-        moved.send(()).expect("it waits");
-        writer.join().expect("no panic");
-        assert_eq!((report.moved_blocks, report.held_blocks), (0, 1));
-    });
-    assert_eq!(buffer.address(), place);
-    assert_eq!(bytes_of(&buffer, &stream), vec![9; BYTES as usize]);
-}
-
-fn writer_stream(pool: &Pool<HostDevice>) -> HostStream {
-    pool.device().create_stream().expect("a stream")
 }
 
 fn bytes_of(buffer: &Buffer<HostDevice>, stream: &HostStream) -> Vec<u8> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use vrampool::hooks::HookCalls;
 use vrampool::host::HostStream;
 use vrampool::{Error, Pool, SizeClasses, Source};
-use vrampool_test_support::{Tap, streams, until};
+use vrampool_test_support::{Tap, streams};
 
 #[test]
 fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_itself() {
@@ -86,45 +86,6 @@ fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
     pool.trim().expect("a trim");
     assert_eq!((pool.stats().held_bytes, device.taken()), (0, 0));
     assert!(pool.allocate(64 * KIB, &stream).is_ok());
-}
-
-/// Idle memory of a tenant beyond its share serves all, and none of it is released in vain.
-#[test]
-fn idle_memory_of_a_tenant_shuts_no_other_out() {
-    let (device, stream) = device_and_stream();
-    let pool =
-        Pool::builder(&device).size_classes(SizeClasses::EXACT).limit(16 * KIB).build().expect("a pool");
-    let [one, other] = ["one", "other"].map(|tag| pool.child(tag).build().expect("a pool"));
-    [&one, &other].iter().for_each(|child| child.set_limit(16 * KIB).expect("no share"));
-    let blocks = |child: &Pool<_>| {
-        drop((0..15).map(|_| child.allocate(KIB, &stream).expect("memory")).collect::<Vec<_>>())
-    };
-    blocks(&one);
-    let live = other.allocate(2 * KIB, &stream).expect("the other one's memory is idle");
-    assert_eq!((one.stats().idle_bytes, device.taken()), (14 * KIB, 16 * KIB));
-    // Its own request, and one of the pool.
-    drop(one.allocate(12 * KIB, &stream).expect("its own memory is idle"));
-    drop(pool.allocate(14 * KIB, &stream).expect("all others are idle"));
-    assert!(pool.allocate(15 * KIB, &stream).is_err(), "2 KiB are live");
-    drop(live);
-    pool.trim().expect("a trim");
-    blocks(&one);
-    one.set_share(8 * KIB).expect("its own memory");
-    assert!(other.allocate(9 * KIB, &stream).is_err(), "its share stays");
-    assert_eq!(one.stats().idle_bytes, 15 * KIB, "nothing is released in vain");
-    drop(other.allocate(7 * KIB, &stream).expect("what its share leaves"));
-    // A request that waits gets what becomes idle.
-    drop(other);
-    let all = one.allocate(16 * KIB, &stream).expect("its share and what is idle");
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| pool.allocate_timeout(8 * KIB, &stream, Duration::MAX));
-        until(|| pool.waiting_requests() > 0);
-        drop(all);
-        waiting.join().expect("no panic").expect("beyond the share");
-    });
-    pool.close();
-    assert_eq!(pool.stats().held_bytes, 0, "idle memory of children is released, too");
-    assert!(device.peak() <= 16 * KIB);
 }
 
 /// The device is called without the lock of the child.

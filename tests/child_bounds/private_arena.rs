@@ -230,22 +230,6 @@ fn a_private_child_and_its_twin_agree() {
     assert!(served.iter().all(|&count| count > 150), "{served:?}");
 }
 
-/// A sleep and a wake leave free memory where it was, because graphs may use it.
-#[test]
-fn what_a_private_child_has_free_is_mapped_again_after_a_sleep() {
-    let mut scene = Scene::new();
-    let [stream, _] = scene.streams();
-    let live = scene.child.allocate(3 * PAGE, &stream).expect("memory");
-    drop(scene.child.allocate(9 * PAGE, &stream).expect("memory"));
-    scene.look();
-    let unmapped = scene.arena().detach(Duration::ZERO).expect("no region").expect("attached").unmap();
-    assert_eq!(unmapped.expect("no fault").commit(|_| ()), 12 * PAGE);
-    let attaching = scene.arena().attach().expect("memory").expect("detached");
-    assert_eq!(attaching.commit(), 12 * PAGE);
-    scene.look();
-    drop(live);
-}
-
 fn at(buffer: &Buffer<Device>) -> u64 {
     buffer.address().expect("the host has addresses")
 }

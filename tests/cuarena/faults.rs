@@ -2,7 +2,7 @@
 //!
 //! * W1, a free block beside the untouched end does not merge with it: `any_history_agrees_with_the_twin`.
 //! * W2, copies overlap themselves: `untested::moves_that_overlap_themselves_keep_the_data`.
-//! * W3 and W5, memory is reused before pending work on it: each case of `order`.
+//! * W3 and W5, memory is reused before pending work on it: `order`, and `shared_law` of the growing arenas.
 //! * W4, failed copies and panics of callbacks lose blocks: `untested::failed_calls`, `untested::callbacks`.
 //! * W6, sizes overflow: `untested::sizes_that_overflow_are_errors`.
 //! * W7, a failed resize spoils the books: `untested::arena_resize::a_failure_leaves_it_as_it_was`.

@@ -1,6 +1,6 @@
 //! cuArena's tests of its stable region, merging and compaction.
 
-use super::{MB, Setup, check, contents, holds, setup, setup_with_stable};
+use super::{MB, Setup, contents, holds, setup, setup_with_stable};
 use vrampool::Error;
 use vrampool::arena::{ArenaBuffer, ArenaError, Zone};
 
@@ -47,21 +47,6 @@ fn fallback_to_dynamic_when_no_stable_region() {
     assert!(matches!(error.arena(), Some(ArenaError::NoStableZone)), "{error}");
     assert!(error.to_string().contains("ask for dynamic memory"), "{error}");
     assert_eq!((setup.arena.capacity_of(Zone::Stable), setup.arena.used()), (0, 0));
-}
-
-#[test]
-fn fragmentation_then_coalesce() {
-    let setup = setup(64 * MB);
-    let mut blocks: Vec<_> = (0..8).map(|_| Some(setup.allocate(8 * MB))).collect();
-    blocks.iter_mut().step_by(2).for_each(|block| drop(block.take()));
-    let [largest, free] =
-        [setup.arena.largest_free_block(Zone::Dynamic), setup.arena.available(Zone::Dynamic)];
-    assert_eq!((largest, free), (8 * MB, 32 * MB));
-    check(&setup.arena);
-    blocks.iter_mut().skip(1).step_by(2).for_each(|block| drop(block.take()));
-    assert_eq!(setup.arena.available(Zone::Dynamic), setup.arena.capacity());
-    assert_eq!(setup.arena.largest_free_block(Zone::Dynamic), 64 * MB);
-    assert_eq!(setup.arena.blocks().len(), 1);
 }
 
 #[test]

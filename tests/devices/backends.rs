@@ -2,7 +2,6 @@
 
 use crate::there;
 use vrampool::any::{self, AnyDevice};
-use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, conformance};
 use vrampool::{Backend, BackendError, Error, Placement, Pool};
@@ -39,28 +38,6 @@ fn a_device_that_is_opened_again_is_the_same_and_has_one_pool() {
         drop(pool.allocate(1000, &stream).expect("memory"));
         assert_eq!(other.stats().served.total(), pool.stats().served.total());
         assert!(other.stats().source.allocations > 0, "one pool");
-    });
-}
-
-/// A region that is turned into another backend's still keeps its bytes where they are.
-#[test]
-fn a_region_that_is_projected_is_held_as_before() {
-    there::on_each(|there| {
-        let [stream] = there.streams();
-        let arena = DeviceArena::builder(&there.device).limit(1 << 20).build().expect("an arena");
-        let hole = arena.allocate(4096, &stream).expect("memory");
-        let mut buffer = arena.allocate(4096, &stream).expect("memory");
-        drop(hole);
-        let moves = || {
-            let mut moves = 0;
-            arena.compact(None, &stream, |_| moves += 1).expect("no fault");
-            moves
-        };
-        let region =
-            buffer.on_mut(&stream).expect("a region").project(|memory| Ok(memory)).expect("the same memory");
-        assert_eq!(moves(), 0, "{}", there.name);
-        drop(region);
-        assert_eq!(moves(), 1, "{}", there.name);
     });
 }
 

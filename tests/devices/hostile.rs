@@ -4,61 +4,11 @@
 use crate::kept_queue::KeptQueue;
 use crate::there;
 use crate::{DROPPED, KIB, MIB, STAGING};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::{self, ThreadId};
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, Placement, Pool, RegionMut, SizeClasses, Source};
 use vrampool_cuda_simulator_control::Simulator;
-use vrampool_test_support::{AuditDevice, until};
-
-/// A destructor of a thread-local variable must not call a driver, whose own such variables may be destroyed.
-#[test]
-fn a_thread_that_ends_frees_nothing_itself() {
-    there::on_each(|there| {
-        for ends_pool in [false, true] {
-            let device = AuditDevice::new(there.device.clone());
-            let freed_by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-            let seen = Arc::clone(&freed_by);
-            device.on_drop(move || seen.lock().expect("no panic").push(thread::current().id()));
-            let pool = Pool::builder(&device).build().expect("a pool");
-            let ((keeps, has_kept), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
-            let worker = thread::spawn({
-                let (pool, device) = (pool.clone(), device.clone());
-                move || {
-                    let stream = device.create_stream().expect("a stream");
-                    let mut buffer = pool.allocate(4 * KIB, &stream).expect("memory");
-                    let region = buffer.on_mut(&stream).expect("a region");
-                    device.fill(&stream, region, 1).expect("queued");
-                    drop(buffer);
-                    drop(pool);
-                    keeps.send(()).expect("the receiver waits");
-                    let _ = gate.recv();
-                }
-            });
-            has_kept.recv().expect("it works");
-            assert_eq!(device.taken(), 4 * KIB, "{}", there.name);
-            let (mut pool, id) = (Some(pool), worker.thread().id());
-            if ends_pool {
-                pool = None;
-            } else {
-                pool.as_ref().map(Pool::trim);
-            }
-            drop(go);
-            worker.join().expect("no panic");
-            if let Some(pool) = pool {
-                assert_eq!(pool.stats().idle_bytes, 4 * KIB, "{}: it is idle in the depot", there.name);
-                pool.trim().expect("a trim");
-            }
-            // Another thread is at it; the hook is called last.
-            until(|| device.taken() == 0 && !freed_by.lock().expect("no panic").is_empty());
-            device.forget_hook();
-            let freed_by = freed_by.lock().expect("no panic");
-            assert!(!freed_by.is_empty() && !freed_by.contains(&id), "{}: {ends_pool}", there.name);
-        }
-    });
-}
 
 /// Idle memory of one kind makes room for another, and an error names the kind.
 #[test]

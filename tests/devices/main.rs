@@ -6,13 +6,11 @@ mod there;
 
 mod backends;
 mod bounds;
-mod caps;
 mod compaction;
 mod hostile;
 mod kept_queue;
 mod order;
 mod out_of_memory;
-mod side_by_side;
 mod storm;
 mod touch;
 

@@ -8,22 +8,6 @@ use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Source};
 use vrampool_test_support::{has_virtual_memory, until};
 
-#[test]
-fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
-    let device = device();
-    let (first, second) = (pool(&device, |builder| builder), pool(&device, |builder| builder));
-    let other = Turns::new();
-    keep(&other, &first, 4 * KIB);
-    drop(first);
-    assert_eq!(device.taken(), 4 * KIB, "at most what a thread may keep is still there");
-    keep(&other, &second, KIB);
-    assert_eq!(device.taken(), KIB);
-    drop(second);
-    assert_eq!(device.taken(), KIB);
-    other.end();
-    until(|| device.taken() == 0);
-}
-
 /// A closed pool has handles still, and no thread calls it or another pool.
 #[test]
 fn memory_that_a_thread_of_a_closed_pool_left_is_freed_without_a_call() {
@@ -73,29 +57,6 @@ fn a_thread_that_ends_frees_nothing_itself() {
         let freed_by = freed_by.lock().expect("no panic");
         assert!(freed_by.len() == 2 && !freed_by.contains(&id), "trims {trims}, closes {closes}");
     }
-}
-
-/// Pools that are closed again and again, with threads that end before, meanwhile and after.
-#[test]
-fn nothing_is_lost_between_pools_that_close_and_threads_that_end() {
-    let device = device();
-    for round in 0..200 {
-        let pool = pool(&device, |builder| builder);
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let (pool, stream) = (pool.clone(), device.create_stream().expect("a stream"));
-                thread::spawn(move || drop(pool.allocate(4 * KIB, &stream).expect("memory")))
-            })
-            .collect();
-        if round % 2 == 0 {
-            drop(pool);
-            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-        } else {
-            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-            drop(pool);
-        }
-    }
-    until(|| device.taken() == 0);
 }
 
 /// Buffers dropped when a thread's own thread-local variables go, in whatever order, come back too.

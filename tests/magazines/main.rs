@@ -166,45 +166,6 @@ fn buffers_of_another_thread_are_live_and_its_magazines_idle() {
 }
 
 #[test]
-fn a_peak_within_the_magazines_is_seen_afterwards() {
-    let device = device();
-    let pool = pool(&device, |builder| builder);
-    let stream = device.create_stream().expect("a stream");
-    let allocate = |bytes| pool.allocate(bytes, &stream).expect("memory");
-    for _ in 0..3 {
-        drop(allocate(4 * KIB));
-        drop(allocate(64 * KIB));
-    }
-    let first = allocate(64 * KIB);
-    drop(allocate(64 * KIB));
-    // From here on nothing goes by the shared buckets. What came back last goes out again, and another on top
-    // of it.
-    let both = (allocate(64 * KIB), allocate(4 * KIB));
-    drop((both, first));
-    let stats = pool.stats();
-    assert_eq!((stats.source.allocations, stats.served.by_bucket), (3, 7));
-    assert_eq!((stats.peak.live_bytes, stats.peak.requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
-}
-
-/// Bytes that are no new peak on their own are one together with another thread's.
-#[test]
-fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
-    let device = device();
-    let pool = pool(&device, |builder| builder);
-    let stream = device.create_stream().expect("a stream");
-    let allocate = |bytes| pool.allocate(bytes, &stream).expect("memory");
-    drop((allocate(4 * KIB), allocate(64 * KIB)));
-    pool.reset_peaks();
-    for _ in 0..3 {
-        drop(allocate(64 * KIB));
-    }
-    let other = allocate(4 * KIB);
-    drop(allocate(64 * KIB));
-    drop(other);
-    assert_eq!(pool.stats().peak.live_bytes, 68 * KIB);
-}
-
-#[test]
 fn a_threads_magazines_serve_no_other_until_it_ends() {
     let device = device();
     let pool = pool(&device, |builder| builder);

@@ -7,40 +7,6 @@ use vrampool::telemetry::Publisher;
 use vrampool::{Backend, Pool};
 use vrampool_test_support::samples;
 
-/// Pools that end between two scrapes: the next scrape has their counts, and their series disappear two
-/// scrapes later.
-#[test]
-fn a_pools_end_leaves_its_figures_and_then_nothing() {
-    const JOBS: u64 = 10;
-    let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let exporter = exporter();
-    let names = || {
-        let names = scrape(&exporter).into_keys();
-        names.filter(|name| name.contains("pool=\"job-")).count()
-    };
-    let stays = Pool::builder(&device).name("stays").build().expect("a pool");
-    exporter.add(&stays).expect("the only one");
-    for job in 0..JOBS {
-        let pool = Pool::builder(&device).name(format!("job-{job}")).limit(1 << 20).build().expect("a pool");
-        exporter.add(&pool).expect("the only one");
-        let live = [(); 5].map(|()| pool.allocate(1000, &stream).expect("memory"));
-        pool.allocate(2 << 20, &stream).expect_err("it is over the limit");
-        drop(live);
-    }
-    let series = scrape(&exporter);
-    let sum = |metric: &str, label: &str| {
-        let of = series.iter().filter(|(name, _)| name.starts_with(metric) && name.contains("pool=\"job-"));
-        of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
-    };
-    assert_eq!(sum("vrampool_failed_total", "reason=\"request\""), JOBS as f64);
-    assert_eq!(sum("vrampool_served_total", "layer=\"driver\""), 5.0 * JOBS as f64);
-    assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
-    assert!(names() > 0, "a second scraper sees it too");
-    assert_eq!(names(), 0);
-    assert!(scrape(&exporter).keys().any(|name| name.contains("pool=\"stays\"")));
-}
-
 /// With the first, and without it.
 #[test]
 fn thousands_of_dropped_pools_vanish_once_their_last_figures_were_seen() {
@@ -100,28 +66,6 @@ fn each_name_is_a_series_of_its_own() {
 
 fn is_served(series: &str, by: &str) -> bool {
     series.starts_with("vrampool_served_total{pool=\"again\"") && series.contains(&format!("layer=\"{by}\""))
-}
-
-#[test]
-fn a_pool_of_a_dropped_ones_name_counts_on() {
-    let (recorder, handle) = recorder();
-    let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let publisher = Publisher::start(Duration::from_secs(3600)).expect("a thread");
-    let run = |requests: u64| {
-        let pool = Pool::builder(&device).name("again").build().expect("a pool");
-        publisher.add(&pool).expect("the previous pool was dropped");
-        for _ in 0..requests {
-            drop(pool.allocate(1, &stream).expect("memory"));
-        }
-        metrics::with_local_recorder(&recorder, || publisher.publish());
-        let series = samples(&handle.render());
-        let hits = series.iter().find(|(name, _)| is_served(name, "bucket"));
-        hits.map(|(_, &hits)| hits)
-    };
-    assert_eq!(run(1000), Some(999.0));
-    assert_eq!(run(100), Some(999.0 + 99.0));
-    assert_eq!(run(10), Some(999.0 + 99.0 + 9.0));
 }
 
 /// A publisher reads a pool while its last handle is dropped and the next pool is added.

@@ -35,22 +35,6 @@ fn a7_the_hit_rate_is_0_when_nothing_was_asked() {
 }
 
 #[test]
-fn the_budget_is_soft_and_the_limit_is_hard() {
-    let (device, stream) = device();
-    let pool = Pool::builder(&device).budget(2 * KIB).limit(3 * KIB).build().expect("a pool");
-    let live = buffers(&pool, 3, 1000, &stream);
-    let error = pool.allocate(1000, &stream).expect_err("over the limit");
-    assert!(error.is_out_of_memory());
-    let text = error.to_string();
-    for part in ["1000 bytes", "limit is 3.0 KiB", "3.0 KiB live", "raise `limit`"] {
-        assert!(text.contains(part), "`{part}` is missing in: {text}");
-    }
-    drop(live);
-    assert_eq!(pool.stats().failed.by_limit, 1);
-    assert!(pool.allocate(1000, &stream).is_ok());
-}
-
-#[test]
 fn a9_out_of_memory_trims_and_tries_again_and_then_explains() {
     let (device, stream) = device();
     device.set_memory_limit(10 * MIB);

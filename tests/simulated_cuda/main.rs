@@ -14,7 +14,6 @@ mod each_wait;
 mod faults;
 mod green_contexts;
 mod ignored_waits;
-mod parked;
 mod random_work;
 mod refused_calls;
 mod scene;

@@ -100,11 +100,7 @@ fn stitching(device: &CudaDevice) -> Outcome {
             device.fill(&one, piece.on_mut(&one)?, value)?;
             pieces.push((value, piece));
         }
-        let mut number = 0;
-        pieces.retain(|_| {
-            number += 1;
-            number % 2 == 0
-        });
+        pieces = pieces.into_iter().skip(1).step_by(2).collect();
         let mut right = write_and_read(&pool, 12 * page, 77, [&two, &one])?;
         for (value, piece) in pieces {
             let mut read = vec![0; (4 * page) as usize];

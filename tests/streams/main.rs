@@ -36,49 +36,6 @@ fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {
     bytes
 }
 
-/// A writes, is held back, and reads; in between B borrows the same memory and writes, because the pool maps no
-/// memory to spare waits. Returns the byte that A read.
-fn byte_that_a_reads_when_b_borrows_in_between(device: &Device, waits_are_removed: bool) -> u8 {
-    let pool = Pool::builder(device).overlap(Amount::Bytes(0)).build().expect("a pool");
-    let [a, b] = streams(device);
-    let result = result_memory(device, 1024);
-    let mut buffer = pool.allocate(1024, &a).expect("memory");
-    device.fill(&a, buffer.on_mut(&a).expect("a region"), 0xAA).expect("queued");
-    device.synchronize(&a).expect("no fault");
-    let open = close_gate(&a);
-    device.copy(&a, buffer.on(&a).expect("a region"), RegionMut::whole(&result, &a)).expect("queued");
-    let address = vrampool::Memory::address(&*buffer.memory());
-    drop(buffer);
-    let mut borrowed = pool.allocate(1024, &b).expect("memory");
-    assert_eq!(vrampool::Memory::address(&*borrowed.memory()), address, "the same memory at once");
-    device.fill(&b, borrowed.on_mut(&b).expect("a region"), 0xBB).expect("queued");
-    let b_wrote = device.record(&b).expect("an event");
-    assert_eq!(pool.stats().stream_waits, 1);
-    if !waits_are_removed {
-        assert!(!b_wrote.is_complete().expect("no fault"), "B waits for A, which is held back");
-    } else {
-        device.synchronize(&b).expect("no fault");
-    }
-    drop(open);
-    device.synchronize(&b).expect("no fault");
-    contents(device, &a, &result)[0]
-}
-
-#[test]
-fn another_stream_waits_on_the_device_and_the_host_does_not() {
-    let device = device();
-    assert_eq!(byte_that_a_reads_when_b_borrows_in_between(&device, false), 0xAA);
-    assert_eq!(device.inner().races(), 0);
-}
-
-/// The same history on a device that leaves the waits out: the test above would fail.
-#[test]
-fn without_the_inserted_wait_data_is_corrupted() {
-    let device = device();
-    device.remove_waits();
-    assert_eq!(byte_that_a_reads_when_b_borrows_in_between(&device, true), 0xBB);
-}
-
 #[test]
 fn the_same_stream_reuses_at_once_without_event_or_wait() {
     let device = device();
@@ -132,46 +89,6 @@ fn a_block_stays_with_its_stream_though_others_used_it() {
     drop((on_b, on_a));
     assert_eq!(vrampool::Memory::address(&*lease(&a).memory()), address, "not the oldest, which is b's");
     assert_eq!(pool.stats().stream_waits, waits + 1);
-}
-
-#[test]
-fn every_stream_that_used_a_buffer_is_waited_for() {
-    for removed in [false, true] {
-        let device = device();
-        let [owner, user, next] = streams(&device);
-        let pool = Pool::builder(&device).overlap(Amount::Bytes(0)).build().expect("a pool");
-        let result = result_memory(&device, 1024);
-        let mut buffer = pool.allocate(1024, &owner).expect("memory");
-        device.fill(&owner, buffer.on_mut(&owner).expect("a region"), 3).expect("queued");
-        let open = {
-            // The first use on another stream orders it behind the owner's work so far.
-            let region = buffer.on(&user).expect("a region");
-            device.synchronize(&user).expect("no fault");
-            if removed {
-                device.remove_waits();
-            }
-            let open = close_gate(&user);
-            device.copy(&user, region, RegionMut::whole(&result, &user)).expect("queued");
-            open
-        };
-        assert_eq!(pool.stats().stream_waits, 1);
-        assert!(
-            buffer.on(&user).is_ok() && pool.stats().stream_waits == 1,
-            "one wait for each further stream"
-        );
-        drop(buffer);
-        // Back on the owner's stream: it still has to wait for the other user.
-        let reuser = if removed { &next } else { &owner };
-        let mut reused = pool.allocate(1024, reuser).expect("memory");
-        device.fill(reuser, reused.on_mut(reuser).expect("a region"), 4).expect("queued");
-        if removed {
-            device.synchronize(reuser).expect("no fault");
-        }
-        drop(open);
-        device.synchronize(reuser).expect("no fault");
-        let expected = if removed { 4 } else { 3 };
-        assert_eq!(contents(&device, &user, &result), [expected; 1024], "waits removed: {removed}");
-    }
 }
 
 /// A stream that was recorded is behind nothing for that: a region of it waits for the writer as for any
