@@ -2,11 +2,8 @@
 
 use crate::error::Error;
 use crate::heap::arena::Refusal;
-use crate::heap::magazine;
-use crate::heap::request::at_address;
-use crate::pool::Pool;
-use crate::pool::buffer::Buffer;
-use crate::pool::builder::PoolBuilder;
+use crate::heap::{at_address, magazine};
+use crate::pool::{Buffer, Pool, PoolBuilder};
 use crate::source::Source;
 use std::ops::Range;
 use vrampool_backend::{Backend, StreamId, fork};

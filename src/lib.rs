@@ -127,18 +127,18 @@ mod pool;
 pub mod prelude;
 /// The table of a pool's [`Settings`], and settings as a pool has them.
 pub mod settings {
-    pub use crate::pool::settings::{Effective, Origin, Scope, Setting};
+    pub use crate::pool::{Effective, Origin, Scope, Setting};
 }
 mod settings_table;
 mod source;
 /// Groups of [`PoolStats`].
 pub mod stats {
     pub use crate::heap::arena::MappingCalls;
-    pub use crate::heap::stats::outcomes::{DeviceErrors, Failures, LastFailures};
-    pub use crate::heap::stats::table::{
-        BucketStats, Caps, Peaks, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
-    };
     pub use crate::heap::stats::times::{AllocationTimes, DriverTimes, Waits};
+    pub use crate::heap::stats::{
+        BucketStats, Caps, DeviceErrors, Failures, LastFailures, Peaks, Releases, Rungs, Served, SourceStats,
+        VirtualMemoryStats,
+    };
 }
 mod streams;
 mod sync;
@@ -148,13 +148,8 @@ pub mod telemetry;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use heap::arena;
 pub use heap::size_class::{SizeClasses, SizeTable};
-pub use heap::stats::table::PoolStats;
-pub use pool::Pool;
-pub use pool::buffer::Buffer;
-pub use pool::builder::PoolBuilder;
-pub use pool::elements::Element;
-pub use pool::report::PoolReport;
-pub use pool::settings::Settings;
+pub use heap::stats::PoolStats;
+pub use pool::{Buffer, Element, Pool, PoolBuilder, PoolReport, Settings};
 pub use source::Source;
 pub use vrampool_backend as backend;
 pub use vrampool_backend::spi::Ledger;

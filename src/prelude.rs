@@ -17,9 +17,9 @@
 
 pub use crate::error::Error;
 pub use crate::heap::size_class::SizeClasses;
-pub use crate::heap::stats::table::PoolStats;
+pub use crate::heap::stats::PoolStats;
+pub use crate::pool::Buffer;
 pub use crate::pool::Pool;
-pub use crate::pool::buffer::Buffer;
 pub use crate::source::Source;
 pub use vrampool_backend::{Backend as _, Event as _, Memory as _, Stream as _};
 pub use vrampool_backend::{MemoryKind, Placement, Region, RegionMut};

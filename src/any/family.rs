@@ -1,18 +1,18 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
 use super::available::{Absent, Devices, HOST};
-use crate::any::{Compiled, DeviceFamily};
+use crate::any::DeviceFamily;
 #[cfg(feature = "host")]
 use std::sync::LazyLock;
+use vrampool_backend::BackendError;
 #[cfg(feature = "host")]
-use vrampool_backend::{Backend, DeviceKind};
-use vrampool_backend::{BackendError, DeviceListing};
+use vrampool_backend::{Backend, DeviceKind, DeviceListing};
 
 /// The functions of a backend that lists its devices by number, if its feature is enabled.
 macro_rules! compiled {
     ($name:literal, $backend:ident::$Device:ident) => {{
         #[cfg(feature = $name)]
-        let compiled = Some(Compiled {
+        let compiled = Some(super::Compiled {
             list: $backend::list,
             open: |name| Ok($backend::$Device::open_by_name(name)?.into()),
         });
@@ -87,7 +87,7 @@ pub fn devices() -> Devices {
 static HOST_DEVICE: LazyLock<vrampool_host::HostDevice> = LazyLock::new(vrampool_host::HostDevice::new);
 
 #[cfg(feature = "host")]
-const HOST_MEMORY: Compiled = Compiled {
+const HOST_MEMORY: super::Compiled = super::Compiled {
     list: || {
         let properties = HOST_DEVICE.properties();
         let mut listed = DeviceListing::new(HOST, 0, properties.name.clone());

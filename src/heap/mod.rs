@@ -13,26 +13,31 @@
 
 pub mod arena;
 mod block;
-pub(crate) mod ledger;
+mod ledger;
 pub(crate) mod magazine;
 mod pool_core;
-pub(crate) mod pool_order;
-pub(crate) mod request;
+mod pool_order;
+mod request;
 pub(crate) mod size_class;
 pub mod space;
 pub(crate) mod stats;
-pub(crate) mod store;
+mod store;
+
+pub(crate) use {
+    ledger::{Asked, Caps},
+    pool_order::PoolOrder,
+    request::{GRACE, Position, allocate_observed, at_address, device_pools, free_deferred, reserve_share},
+    store::{Borrowed, Supply, is_releasing},
+};
 
 use crate::error::refusal_log::RefusalLog;
-use crate::heap::ledger::caps::Caps;
 use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
+use crate::heap::magazine::ThreadCounters;
 use crate::heap::magazine::class_table::ClassTable;
-use crate::heap::magazine::counters::ThreadCounters;
 use crate::heap::size_class::SizeClasses;
-use crate::heap::stats::table::{Peaks, PoolStats};
+use crate::heap::stats::{Peaks, PoolStats};
 use crate::source::Key;
-use crate::streams::last_use::LastUse;
-use crate::streams::ticks::Ticks;
+use crate::streams::{LastUse, Ticks};
 use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Instant, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -455,7 +460,7 @@ pub(crate) struct Accounts {
     /// Bytes taken from the device in total.
     allocated: u64,
     /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
-    in_flight: Arc<AtomicU64>,
+    in_flight: Arc<StdAtomicU64>,
     /// As [`Overlap::refused_at`].
     overlap_refused_at: Option<u64>,
     /// Bytes of borrowed blocks, as far as threads have reported.

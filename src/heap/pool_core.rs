@@ -2,15 +2,15 @@
 
 use crate::error::refusal_log::RefusalLog;
 use crate::heap::arena::DeviceArena;
-use crate::heap::ledger::caps::Caps;
+use crate::heap::ledger::Caps;
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::size_class::{CLAMPED, SizeClasses};
-use crate::heap::store::supply::Supply;
+use crate::heap::store::Supply;
 use crate::heap::{BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, PoolCore, PoolLock, next_epoch};
 use crate::source::Key;
-use crate::streams::markers::Markers;
+use crate::streams::Markers;
 use crate::sync::{AtomicU64, GlobalMutex, unix_seconds};
 use std::any::Any;
 use std::sync::Arc;

@@ -2,14 +2,10 @@
 //! polled when no idle block is ready.
 
 use crate::heap::arena::DeviceArena;
-use crate::heap::magazine;
-use crate::heap::store::depot::Accept;
-use crate::heap::{BackendState, Block, Depot, PoolCore};
+use crate::heap::store::Accept;
+use crate::heap::{BackendState, Block, Depot, PoolCore, magazine};
 use crate::source::Key;
-use crate::streams::markers::Markers;
-use crate::streams::order::{Freed, Order};
-use crate::streams::ticks::{FreedIn, Ticks};
-use crate::streams::uses::Streams;
+use crate::streams::{Freed, FreedIn, Markers, Order, Streams, Ticks};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, StreamId, fork};

@@ -2,15 +2,11 @@
 
 use crate::error::{Error, OutOfMemory, Shortage};
 use crate::heap::magazine::reclaim_thread;
-use crate::heap::request::Position;
-use crate::heap::request::in_time::free_deferred;
-use crate::heap::request::position::GRACE;
 use crate::heap::stats::times;
-use crate::heap::store::release::is_releasing;
-use crate::heap::{Awaited, Depot, PoolCore, Queue, magazine};
+use crate::heap::{Awaited, Depot, GRACE, PoolCore, Position, Queue, free_deferred, is_releasing, magazine};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
-use crate::streams::order::Need;
+use crate::streams::Need;
 use crate::sync::Instant;
 use std::time::Duration;
 use vrampool_backend::{Backend, BackendError, Stream, fork};

@@ -1,7 +1,7 @@
 //! A pool as one of those that release idle memory for each other.
 
 use crate::heap::PoolCore;
-use crate::heap::request::device_pools::DevicePool;
+use crate::heap::device_pools::DevicePool;
 use crate::pool::{Handle, Pool};
 use std::sync::Arc;
 use vrampool_backend::Backend;

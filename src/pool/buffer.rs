@@ -1,9 +1,9 @@
 //! An allocated buffer of a pool.
 
 use crate::error::Error;
-use crate::heap::stats::outcomes::DeviceCall;
+use crate::heap::stats::DeviceCall;
 use crate::heap::{Block, PoolCore};
-use crate::streams::order::WaitFor;
+use crate::streams::WaitFor;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};

@@ -1,12 +1,10 @@
 //! Pools below a pool: how they are made, and their shares of its limit.
 
 use crate::error::{Error, Shortage};
-use crate::heap::request::make_room::reserve_share;
-use crate::heap::request::{Position, device_pools};
-use crate::heap::store::keep::Borrowed;
+use crate::heap::{Borrowed, Position, device_pools, reserve_share};
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
-use crate::streams::order::Need;
+use crate::streams::Need;
 use vrampool_backend::{Backend, BackendError, fork};
 
 impl<B: Backend> Pool<B> {

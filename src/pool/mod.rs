@@ -2,29 +2,28 @@
 
 mod allocate_timeout;
 mod as_device_pool;
-pub(crate) mod buffer;
-pub(crate) mod builder;
+mod buffer;
+mod builder;
 mod child;
 mod close;
-pub(crate) mod elements;
+mod elements;
 mod global;
-pub(crate) mod report;
-pub(crate) mod settings;
+mod report;
+mod settings;
 mod trim;
+
+pub use buffer::Buffer;
+pub use builder::PoolBuilder;
+pub use elements::Element;
+pub use report::PoolReport;
+pub use settings::{Effective, Origin, Scope, Setting, Settings};
 
 use crate::environment::as_limit;
 use crate::error::Error;
 use crate::heap::arena::DeviceArena;
-use crate::heap::request::observed::allocate_observed;
-use crate::heap::request::{Position, device_pools};
 use crate::heap::size_class::SizeClasses;
-use crate::heap::stats::outcomes::{DeviceCall, Reason};
-use crate::heap::stats::table::PoolStats;
-use crate::heap::stats::times;
-use crate::heap::{PoolCore, magazine};
-use crate::pool::buffer::Buffer;
-use crate::pool::report::PoolReport;
-use crate::pool::settings::{Effective, Settings};
+use crate::heap::stats::{DeviceCall, PoolStats, Reason, times};
+use crate::heap::{PoolCore, Position, allocate_observed, device_pools, magazine};
 use crate::source::Source;
 use crate::sync::Instant;
 use std::marker::PhantomData;

@@ -1,11 +1,10 @@
 //! The memory that a pool holds, and the lines of code that hold its live buffers.
 
 use crate::heap::PoolCore;
-use crate::heap::stats::table::PoolStats;
+use crate::heap::stats::PoolStats;
 use crate::pool::settings::{Effective, Origin};
 use bytesize::ByteSize;
-use std::fmt;
-use std::thread;
+use std::{fmt, thread};
 use vrampool_backend::{Holder, Hook, logging};
 
 /// The memory of a pool, the lines of code that hold live buffers, and settings; as text, a table with the settings

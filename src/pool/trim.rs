@@ -2,11 +2,9 @@
 
 use crate::environment::{as_cap, as_limit};
 use crate::error::Error;
-use crate::heap::PoolCore;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
-use crate::heap::ledger::pool_tree::Asked;
-use crate::heap::pool_order::PoolOrder;
-use crate::heap::request::device_pools::DevicePool;
+use crate::heap::device_pools::DevicePool;
+use crate::heap::{Asked, PoolCore, PoolOrder};
 use crate::pool::Pool;
 use std::mem;
 use std::sync::Arc;

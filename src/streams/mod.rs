@@ -6,12 +6,22 @@
 //!   spares a wait;
 //! * `order`: waits between streams; `uses`: the users of bytes; `last_use`: what a block knows of them without a lock.
 
-pub(crate) mod happens_before;
-pub(crate) mod last_use;
-pub(crate) mod markers;
-pub(crate) mod order;
-pub(crate) mod policy;
+mod happens_before;
+mod last_use;
+mod markers;
+mod order;
+mod policy;
 #[cfg(all(test, feature = "host"))]
 mod tests;
-pub(crate) mod ticks;
-pub(crate) mod uses;
+mod ticks;
+mod uses;
+
+pub(crate) use {
+    happens_before::StreamOrder,
+    last_use::LastUse,
+    markers::Markers,
+    order::{Freed, Need, Order, WaitFor, check_device},
+    policy::Overlap,
+    ticks::{FreedIn, Ticks},
+    uses::{Access, AwaitedUsers, Streams, Uses, add, await_also},
+};

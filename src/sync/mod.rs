@@ -13,7 +13,7 @@ pub(crate) mod thread_slot;
 
 #[cfg(model)]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
-#[cfg(all(test, not(model)))]
+#[cfg(all(test, feature = "host", not(model)))]
 pub(crate) use real::ACQUISITIONS;
 #[cfg(not(model))]
 pub(crate) use real::Condvar;
@@ -39,8 +39,10 @@ pub(crate) fn unix_seconds() -> u64 {
 }
 
 /// Primitives of objects that outlive a pool, and so a model's run. Models do not follow them.
-pub(crate) use parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex};
-pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;
+pub(crate) use {
+    parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex},
+    std::sync::atomic::AtomicU64 as GlobalU64,
+};
 
 #[cfg(not(model))]
 mod real {

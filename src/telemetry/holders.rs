@@ -5,7 +5,7 @@
 use super::owner_figures::OwnerFigures;
 use crate::figures;
 use crate::figures::{FigureLabel::Each, Group};
-use crate::heap::stats::table::PoolStats;
+use crate::heap::stats::PoolStats;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vrampool_backend::Holder;

@@ -7,7 +7,7 @@
 use super::{ArenaBuffer, ArenaRequest, LiveBlock, State};
 use crate::heap::space::Zone;
 use crate::heap::{BackendState, Refill};
-use crate::streams::uses::Streams;
+use crate::streams::Streams;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream, StreamId};

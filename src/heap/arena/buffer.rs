@@ -3,8 +3,7 @@
 use crate::error::Error;
 use crate::heap::arena::{ArenaBuffer, ArenaCore, LiveBlock, State};
 use crate::heap::space::{ArenaError, BlockId};
-use crate::streams::order::{Need, Order, WaitFor};
-use crate::streams::uses::{Access, Streams};
+use crate::streams::{Access, Need, Order, Streams, WaitFor};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

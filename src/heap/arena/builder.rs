@@ -1,13 +1,11 @@
 //! Configuration of a device arena.
 
-use super::mapping::make::virtual_memory;
-use super::mapping::pages::MOST_ADDRESSES;
-use super::mapping::share::Share;
 use super::{ArenaCore, Backing, DeviceArena, MappingCounters, Reclaim, State, StateLock};
 use crate::environment::as_cap;
 use crate::error::Error;
+use crate::heap::arena::mapping::{MOST_ADDRESSES, Share, virtual_memory};
 use crate::heap::space::{Arena, ArenaLayout};
-use crate::streams::policy::Overlap;
+use crate::streams::Overlap;
 use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;

@@ -4,8 +4,7 @@ use super::detach::{Phase, is_changing_one};
 use crate::error::Error;
 use crate::heap::arena::{ArenaCore, Reclaim, StateGuard};
 use crate::heap::space::BlockId;
-use crate::streams::order::{self, Need, Order, WaitFor};
-use crate::streams::uses::{AwaitedUsers, Streams};
+use crate::streams::{AwaitedUsers, Need, Order, Streams, WaitFor, check_device};
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, CaptureId, logging};
@@ -20,7 +19,7 @@ impl<B: Backend> Drop for Reclaim<B> {
 
 impl<B: Backend> ArenaCore<B> {
     pub(super) fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
-        order::check_device(self.id, stream)
+        check_device(self.id, stream)
     }
 
     /// As [`Need::before`], for users of a live block.

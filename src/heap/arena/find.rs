@@ -1,9 +1,9 @@
 //! Finds the memory that serves a request, for arenas of fixed size and growing ones, with or without streams to wait
 //! for.
 
-use super::hazards::clear::Refused;
-use super::mapping::pages::{Budget, Way};
 use crate::error::Error;
+use crate::heap::arena::hazards::Refused;
+use crate::heap::arena::mapping::{Budget, Way};
 use crate::heap::arena::{ArenaRequest, State, StitchedPlace, TakenBlock};
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;

@@ -4,8 +4,7 @@
 use super::detach::{OnFree, Phase};
 use crate::heap::arena::{AfterFree, LiveBlock, State};
 use crate::heap::space::{BlockId, Zone};
-use crate::streams::order::Freed;
-use crate::streams::ticks::FreedIn;
+use crate::streams::{Freed, FreedIn};
 use std::ops::Range;
 use vrampool_backend::{Backend, Stream};
 
@@ -69,7 +68,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// As [`Ticks::is_marker_due`](crate::streams::ticks::Ticks::is_marker_due).
+    /// As [`Ticks::is_marker_due`](crate::streams::Ticks::is_marker_due).
     #[cold]
     pub(super) fn is_marker_due(&self, bytes: u64, user: Option<&B::Stream>) -> bool {
         let needed = self.peaks.needed.max(self.engine.peak_used());

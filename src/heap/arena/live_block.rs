@@ -2,7 +2,7 @@
 
 use crate::heap::arena::{LiveBlock, LiveBlocks};
 use crate::heap::space::{Arena, BlockId};
-use crate::streams::uses::{Access, Uses};
+use crate::streams::{Access, Uses};
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;

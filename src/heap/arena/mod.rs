@@ -49,21 +49,15 @@ pub use crate::heap::stats::times::MappingCalls;
 
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
-pub(crate) use detach::Refusal;
 pub use detach::{Attaching, Attachment, Detaching, Unmapped};
-pub(crate) use mapping::make::calls_of_this_thread;
+pub(crate) use {detach::Refusal, mapping::calls_of_this_thread};
 
 use crate::heap::arena::detach::Phase;
 use crate::heap::arena::device_range::DeviceRange;
-use crate::heap::arena::hazards::ranges::UseMap;
-use crate::heap::arena::mapping::pages::{Extent, Holes};
-use crate::heap::arena::mapping::share::Share;
-use crate::heap::arena::mapping::{Retiring, Stitched, StitchedPart, Weight};
+use crate::heap::arena::hazards::UseMap;
+use crate::heap::arena::mapping::{Extent, Holes, Retiring, Share, Stitched, StitchedPart, Weight};
 use crate::heap::{Depot, LockedDepot};
-use crate::streams::markers::Markers;
-use crate::streams::order::Freed;
-use crate::streams::policy::Overlap;
-use crate::streams::uses::{Streams, Uses};
+use crate::streams::{Freed, Markers, Overlap, Streams, Uses};
 use crate::sync::{Condvar, MutexGuard};
 use parking_lot::Mutex as LongMutex;
 use smallvec::SmallVec;

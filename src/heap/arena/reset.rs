@@ -1,8 +1,8 @@
 //! Resets or resizes an arena, unless a pool has blocks of it.
 
-use super::hazards::ranges::UseMap;
 use super::{DeviceArena, LiveBlock, State, StateGuard};
 use crate::error::Error;
+use crate::heap::arena::hazards::UseMap;
 use crate::heap::space::{ArenaError, ArenaLayout, Zone};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Memory, fork, logging};

@@ -6,13 +6,12 @@
 //! for an uncaptured stream, new memory or a range stitched of such holes.
 
 use super::find::Waits;
-use super::hazards::clear::Refused;
-use super::mapping::pages::Budget;
 use super::{ArenaBuffer, ArenaCore, ArenaRequest, DeviceArena, StateGuard, TakenBlock};
 use crate::error::{Error, Forbidden};
+use crate::heap::arena::hazards::Refused;
+use crate::heap::arena::mapping::Budget;
 use crate::heap::space::{FreeBlock, Zone};
-use crate::streams::order::{Need, Order};
-use crate::streams::uses::AwaitedUsers;
+use crate::streams::{AwaitedUsers, Need, Order};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -2,13 +2,12 @@
 
 use super::detach::Phase;
 use super::device_range::DeviceRange;
-use super::hazards::ranges::UseMap;
-use super::mapping::pages::Extent;
 use crate::error::Error;
+use crate::heap::arena::hazards::UseMap;
+use crate::heap::arena::mapping::Extent;
 use crate::heap::arena::{ArenaPeaks, Backing, LiveBlocks, State, StitchedPlace, TakenBlock};
 use crate::heap::space::{Arena, ArenaLayout, BlockId};
-use crate::streams::markers::Markers;
-use crate::streams::uses::{AwaitedUsers, Streams, add, await_also};
+use crate::streams::{AwaitedUsers, Markers, Streams, add, await_also};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{AllocationRequest, Backend, Capabilities, MemoryKind};

@@ -2,11 +2,11 @@
 
 use super::detach::Phase;
 use crate::heap::arena::{State, StateGuard, StateLock};
-use crate::heap::ledger::caps::Caps;
+use crate::heap::ledger::Caps;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
 use crate::heap::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot, PoolCore};
-use crate::streams::ticks::Ticks;
+use crate::streams::Ticks;
 use crate::sync::Condvar;
 use std::any::Any;
 use std::marker::PhantomData;

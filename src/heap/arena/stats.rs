@@ -1,9 +1,9 @@
 //! Statistics of an arena on a device; zero or empty in a forked child, where the lock may be held forever.
 
 use super::detach::Phase;
-use super::mapping::pages::runs;
 use super::{Backing, DeviceArena, StateGuard};
 use crate::heap::LockedDepot;
+use crate::heap::arena::mapping::runs;
 use crate::heap::space::block::SpanState;
 use crate::heap::space::{Span, Zone};
 use crate::heap::stats::times::MappingCalls;

@@ -2,10 +2,9 @@
 
 use crate::heap::block::BackendPart;
 use crate::heap::pool_order::PoolOrder;
-use crate::heap::store::supply::SourceMemory;
+use crate::heap::store::SourceMemory;
 use crate::heap::{BackendState, ErasedPart, PoolCore};
-use crate::streams::order::{Need, WaitFor};
-use crate::streams::uses::{Access, Streams};
+use crate::streams::{Access, Need, Streams, WaitFor};
 use smallvec::SmallVec;
 use std::mem;
 use vrampool_backend::spi::Ticket;

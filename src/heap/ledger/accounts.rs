@@ -11,9 +11,9 @@
 
 use crate::environment::UNLIMITED;
 use crate::heap::ledger::caps::Caps;
-use crate::heap::stats::table::Peaks;
+use crate::heap::stats::Peaks;
 use crate::heap::{Accounts, Admission, Bytes, Delta};
-use crate::streams::policy::Overlap;
+use crate::streams::Overlap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

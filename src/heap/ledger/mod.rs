@@ -9,13 +9,15 @@
 //! So the unused part of a share is charged to all nodes above, and a request within the share needs no room there.
 //!
 //! These are bytes of classes, which decide under the pool's lock what to evict before a request asks the source. A pool's
-//! [supply](crate::heap::store::supply::Supply) also has a [`Ledger`](vrampool_backend::spi::Ledger), a tree of the same
+//! [supply](crate::heap::store::Supply) also has a [`Ledger`](vrampool_backend::spi::Ledger), a tree of the same
 //! limits and shares: it counts what the source takes from the device, such as whole pages of an arena.
 
-pub(crate) mod accounts;
+mod accounts;
 mod admission;
-pub(crate) mod caps;
-pub(crate) mod pool_tree;
+mod caps;
+mod pool_tree;
+
+pub(crate) use {accounts::positive, caps::Caps, pool_tree::Asked};
 
 /// Bytes of a node and of those below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

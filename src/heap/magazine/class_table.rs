@@ -12,7 +12,7 @@ use crate::heap::size_class::SizeClasses;
 pub(crate) const BINS: usize = 256;
 /// A model has few classes, and each of its words is costly.
 #[cfg(model)]
-const BINS: usize = 4;
+pub(crate) const BINS: usize = 4;
 
 /// The bin without slots, for blocks that no magazine takes.
 pub(crate) const NO_BIN: u8 = u8::MAX;

@@ -6,11 +6,10 @@
 use crate::heap::magazine::counters::{BinCounters, ThreadCounters};
 use crate::heap::magazine::{Leaving, RefillState, ThreadCache, class_table};
 use crate::heap::pool_order::order_in;
-use crate::heap::store::SAME_STREAM_SEARCH;
-use crate::heap::store::depot::Accept;
+use crate::heap::store::{Accept, SAME_STREAM_SEARCH};
 use crate::heap::{Block, Depot};
 use crate::source::Key;
-use crate::streams::uses::{Streams, add};
+use crate::streams::{Streams, add};
 use crate::sync::AtomicU64;
 use std::mem;
 use std::sync::Arc;

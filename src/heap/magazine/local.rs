@@ -261,9 +261,9 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
 /// Does the work of a thread's end. In a model, joins do not wait for the destruction of thread-local
 /// variables, so threads call this themselves.
 #[cfg(all(test, model))]
-fn end_thread() {
+pub(crate) fn end_thread() {
     drop(ThreadEnd);
-    reclaim_thread::free();
+    crate::heap::magazine::reclaim_thread::free();
 }
 
 impl Kept {

@@ -30,22 +30,27 @@
 //! thread](crate::heap::magazine::reclaim_thread) frees those of dropped pools.
 
 pub(crate) mod class_table;
-pub(crate) mod counters;
+mod counters;
 mod exchange;
 mod local;
 pub(crate) mod reclaim_thread;
 pub(crate) mod slots;
 
+pub(crate) use {
+    counters::ThreadCounters,
+    local::{
+        apply_delta, forget_known, inspect, keep_none, know, leave, put, put_in_shared_bin, take, take_class,
+        take_known, visit, visit_with, with_known,
+    },
+};
+
+#[cfg(not(model))]
 pub use local::Numbers;
 #[cfg(all(test, model))]
 pub(crate) use local::end_thread;
-pub(crate) use local::{
-    apply_delta, forget_known, inspect, keep_none, know, leave, put, put_in_shared_bin, take, take_class,
-    take_known, visit, visit_with, with_known,
-};
 
 use crate::heap::magazine::class_table::BINS;
-use crate::heap::magazine::counters::{HighWater, ThreadCounters};
+use crate::heap::magazine::counters::HighWater;
 use crate::heap::store::SAME_STREAM_SEARCH;
 use crate::heap::{Block, Delta, NEVER, PoolCore};
 use std::cell::{Cell, RefCell};

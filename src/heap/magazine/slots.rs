@@ -6,7 +6,7 @@ use crate::sync::GlobalMutex;
 #[cfg(not(model))]
 pub(crate) const SLOTS: usize = 256;
 #[cfg(model)]
-const SLOTS: usize = 4;
+pub(crate) const SLOTS: usize = 4;
 
 /// The number of pools without magazines; no thread has a cache for it.
 pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;

@@ -5,14 +5,11 @@ use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::{ThreadCache, reclaim_thread};
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::request::{NoRoom, Position, Request, Reservation};
-use crate::heap::stats::outcomes::{DeviceCall, Reason};
-use crate::heap::stats::times;
-use crate::heap::store::Taken;
-use crate::heap::store::depot::Accept;
-use crate::heap::store::supply::SourceMemory;
+use crate::heap::stats::{DeviceCall, Reason, times};
+use crate::heap::store::{Accept, SourceMemory, Taken};
 use crate::heap::{Block, PoolCore, arena, magazine};
 use crate::source::Key;
-use crate::streams::order;
+use crate::streams::check_device;
 use crate::sync::Instant;
 use std::mem;
 use std::sync::Arc;
@@ -26,7 +23,7 @@ impl PoolCore {
     /// [`Error::WrongDevice`] for a stream of another device;
     /// [`BackendError::Forked`](vrampool_backend::BackendError).
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
-        order::check_device(self.device, stream)
+        check_device(self.device, stream)
     }
 
     /// Serves a request that is too large for magazines on the shortest path: from the newest idle block if

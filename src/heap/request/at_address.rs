@@ -2,12 +2,10 @@
 
 use crate::error::Error;
 use crate::heap::request::{Position, Request, Reservation};
-use crate::heap::store::depot::Accept;
-use crate::heap::store::keep::Borrowed;
-use crate::heap::store::supply::SourceMemory;
+use crate::heap::store::{Accept, Borrowed, SourceMemory};
 use crate::heap::{Block, PoolCore};
 use crate::source::Key;
-use crate::streams::order::Need;
+use crate::streams::Need;
 use std::sync::Arc;
 use vrampool_backend::Backend;
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Shortage};
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::position::GRACE;
 use crate::heap::request::{Position, Request, Reservation, driver_threads};
-use crate::heap::store::release::is_releasing;
+use crate::heap::store::is_releasing;
 use crate::heap::{Block, PoolCore, magazine};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};

@@ -5,8 +5,8 @@ use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena::DeviceArena;
 use crate::heap::request::{Request, device_pools};
 use crate::heap::space::ArenaError;
-use crate::heap::store::supply::SourceMemory;
-use crate::streams::order::Need;
+use crate::heap::store::SourceMemory;
+use crate::streams::Need;
 use vrampool_backend::Backend;
 
 impl<B: Backend> Request<'_, B> {

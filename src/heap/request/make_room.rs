@@ -2,12 +2,12 @@
 //! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::Error;
-use crate::heap::ledger::pool_tree::Asked;
+use crate::heap::ledger::Asked;
 use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::{NoRoom, Position, Request, Reservation};
-use crate::heap::store::release::is_releasing;
+use crate::heap::store::is_releasing;
 use crate::heap::{Awaited, BackendState, Depot, DepotGuard, Life, NoShare, PoolCore, Recall, magazine};
-use crate::streams::order::Need;
+use crate::streams::Need;
 use crate::sync::Instant;
 use std::sync::Arc;
 use std::time::Duration;

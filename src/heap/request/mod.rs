@@ -12,21 +12,25 @@ mod allocate;
 pub(crate) mod at_address;
 pub(crate) mod device_pools;
 mod driver_threads;
-pub(crate) mod in_time;
+mod in_time;
 mod ladder;
-pub(crate) mod make_room;
-pub(crate) mod observed;
+mod make_room;
+mod observed;
 mod permit;
-pub(crate) mod position;
-pub(crate) mod queue;
+mod position;
+mod queue;
 mod refusal;
 mod reservation;
 
+pub(crate) use {
+    in_time::free_deferred, make_room::reserve_share, observed::allocate_observed, position::GRACE,
+};
+
 use crate::error::Error;
-use crate::heap::store::supply::Supply;
+use crate::heap::store::Supply;
 use crate::heap::{Block, PoolCore};
 use crate::source::Key;
-use crate::streams::order::Need;
+use crate::streams::Need;
 use crate::sync::Instant;
 use std::cell::OnceCell;
 use std::sync::Arc;

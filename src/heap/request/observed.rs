@@ -5,8 +5,7 @@
 
 use crate::error::Error;
 use crate::heap::request::{Position, Request};
-use crate::heap::store::release::without_waits;
-use crate::heap::store::supply::SourceMemory;
+use crate::heap::store::{SourceMemory, without_waits};
 use crate::heap::{Block, PoolCore};
 use std::panic::Location;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A request's position in the [queue](crate::heap::request::queue) of its pool.
 
 use crate::heap::request::{Number, Position};
-use crate::heap::store::release::is_releasing;
+use crate::heap::store::is_releasing;
 use crate::heap::{Awaited, Depot, DepotGuard, PoolCore, Queue, Recall};
 use crate::sync::Instant;
 use std::cell::OnceCell;

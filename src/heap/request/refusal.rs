@@ -2,9 +2,8 @@
 
 use crate::error::{Cause, Error, OutOfMemory, Owner, Shortage};
 use crate::heap::request::{Position, Request, device_pools};
-use crate::heap::stats::BytesNow;
-use crate::heap::stats::outcomes::Reason;
-use crate::streams::order::Need;
+use crate::heap::stats::{BytesNow, Reason};
+use crate::streams::Need;
 use vrampool_backend::{Backend, BackendError, Scarce};
 
 impl<B: Backend> Request<'_, B> {

@@ -107,13 +107,15 @@ mod table;
 mod trie;
 pub(super) mod zone;
 
-pub(crate) use block::{BlockId, Span};
-pub(crate) use compaction::Move;
-pub(crate) use error::ArenaError;
-pub(crate) use layout::ArenaLayout;
-pub(crate) use operations::Arena;
-pub(crate) use places::FreeBlock;
-pub(crate) use zone::Zone;
+pub(crate) use {
+    block::{BlockId, Span},
+    compaction::Move,
+    error::ArenaError,
+    layout::ArenaLayout,
+    operations::Arena,
+    places::FreeBlock,
+    zone::Zone,
+};
 
 use crate::heap::space::bins::{Occupied, Scale};
 

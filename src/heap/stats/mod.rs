@@ -2,19 +2,24 @@
 //! `of_pool` adds to them and reads them, with the bytes of magazines.
 
 mod of_pool;
-pub(crate) mod outcomes;
+mod outcomes;
 #[cfg(feature = "serde")]
 mod serialize;
-pub(crate) mod table;
+mod table;
 mod text;
 pub(crate) mod times;
+
+pub(crate) use outcomes::{DeviceCall, Reason};
+pub use outcomes::{DeviceErrors, Failures, LastFailures};
+pub use table::{
+    BucketStats, Caps, Peaks, PoolStats, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
+};
 
 use crate::environment::as_limit;
 use crate::figures::Group;
 use crate::heap::arena::DeviceArena;
 use crate::heap::{Accounts, Depot};
 use crate::source::Source;
-use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 
 impl PoolStats {

@@ -2,7 +2,7 @@
 //! as failures, errors of the device, waits and times.
 
 use crate::error::Error;
-use crate::heap::ledger::accounts::positive;
+use crate::heap::ledger::positive;
 use crate::heap::pool_order::PoolOrder;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;

@@ -4,14 +4,14 @@
 //! `magazine::exchange`.
 
 use crate::error::Error;
-use crate::heap::ledger::caps::Caps;
+use crate::heap::ledger::Caps;
 use crate::heap::magazine::ThreadCache;
-use crate::heap::stats::table::PoolStats;
+use crate::heap::stats::PoolStats;
 use crate::heap::store::keep::note_idle;
 use crate::heap::store::{Keys, Taken};
 use crate::heap::{Accounts, BackendState, Block, Buckets, Depot, Life, Queue, Requests, Threads};
 use crate::source::Key;
-use crate::streams::ticks::FreedIn;
+use crate::streams::FreedIn;
 use std::sync::Weak;
 use vrampool_backend::StreamId;
 

@@ -3,7 +3,7 @@
 use crate::heap::magazine::ThreadCache;
 use crate::heap::{BackendState, Block, Depot, PoolCore};
 use crate::source::Key;
-use crate::streams::ticks::FreedIn;
+use crate::streams::FreedIn;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -5,13 +5,20 @@
 //!   buckets; `reclaim`: returns them to the source;
 //! * `supply`: the source of misses.
 
-pub(crate) mod depot;
+mod depot;
 mod depot_lock;
 mod evict;
-pub(crate) mod keep;
+mod keep;
 mod reclaim;
-pub(crate) mod release;
-pub(crate) mod supply;
+mod release;
+mod supply;
+
+pub(crate) use {
+    depot::Accept,
+    keep::Borrowed,
+    release::{is_releasing, without_waits},
+    supply::{SourceMemory, Supply},
+};
 
 use crate::heap::magazine::class_table;
 use crate::heap::size_class::SizeClasses;

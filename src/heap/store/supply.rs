@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::heap::ErasedSupply;
 use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
-use crate::heap::stats::table::PoolStats;
+use crate::heap::stats::PoolStats;
 use crate::source::{Key, Source};
 use std::ops::Range;
 use vrampool_backend::spi::{Grant, Ledger};

@@ -1,7 +1,7 @@
 //! Settings of a pool below another one.
 
 use crate::environment::as_limit;
-use crate::heap::ledger::caps::Caps;
+use crate::heap::Caps;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
 use crate::pool::settings::Settings;

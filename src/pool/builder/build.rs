@@ -3,11 +3,9 @@
 use super::{BORROW_CLASSES, BUDGET, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED, VIRTUAL_CLASS};
 use crate::environment::{UNLIMITED, as_cap, as_limit};
 use crate::error::Error;
-use crate::heap::PoolCore;
 use crate::heap::arena::{ArenaBuilder, DeviceArena};
-use crate::heap::ledger::caps::Caps;
 use crate::heap::size_class::SizeClasses;
-use crate::heap::store::supply::Supply;
+use crate::heap::{Caps, PoolCore, Supply};
 use crate::pool::Pool;
 use crate::pool::settings::{Origin, Settings};
 use crate::source::Source;

@@ -3,9 +3,7 @@
 use super::right::{Refusal, Right};
 use crate::error::Error;
 use crate::heap::arena::detach::{Change, DetachedPiece, Mapping, Phase};
-use crate::heap::arena::mapping::StitchedPart;
-use crate::heap::arena::mapping::pages::Extent;
-use crate::heap::arena::mapping::share::Share;
+use crate::heap::arena::mapping::{Extent, Share, StitchedPart};
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::{ArenaCore, State};
 use crate::heap::space::{BlockId, Zone};

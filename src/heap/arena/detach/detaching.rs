@@ -6,8 +6,7 @@ use crate::heap::arena::detach::{Change, DetachedPiece, MapState, Mapping, OnFre
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::{ArenaCore, Backing, LiveBlock};
 use crate::heap::space::ArenaError;
-use crate::streams::order::Need;
-use crate::streams::uses::{Streams, add};
+use crate::streams::{Need, Streams, add};
 use crate::sync::Instant;
 use std::ops::Range;
 use std::sync::Arc;

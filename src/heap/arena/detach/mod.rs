@@ -21,15 +21,13 @@ mod right;
 
 pub use attaching::Attaching;
 pub use detaching::{Detaching, Unmapped};
-pub(crate) use right::Refusal;
-pub(super) use right::is_changing_one;
+pub(crate) use right::{Refusal, is_changing_one};
 
-use crate::heap::arena::mapping::pages::Extent;
+use crate::heap::arena::mapping::Extent;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::Backend;
-use vrampool_backend::Physical;
+use vrampool_backend::{Backend, Physical};
 
 /// Whether a [growing](crate::arena::ArenaBuilder::growing) arena has its physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

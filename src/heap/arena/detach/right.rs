@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// Whether this thread is detaching or attaching an arena: it may be in a callback of that.
-pub(in crate::heap::arena) fn is_changing_one() -> bool {
+pub(crate) fn is_changing_one() -> bool {
     CHANGES.get() > 0
 }
 

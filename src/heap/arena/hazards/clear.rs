@@ -1,8 +1,7 @@
 //! Memory for a request that must not wait for some streams: the smallest hole that they did not use, a stitched range,
 //! or new memory and ranges stitched of such holes. The search is exhaustive.
 
-use crate::heap::arena::mapping::Growth;
-use crate::heap::arena::mapping::pages::{Budget, Extent, Holes, take_extents};
+use crate::heap::arena::mapping::{Budget, Extent, Growth, Holes, take_extents};
 use crate::heap::arena::{ArenaRequest, State, TakenBlock};
 use crate::heap::space::{ArenaError, FreeBlock, Zone};
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::heap::arena::DeviceArena;
-use crate::streams::uses::Streams;
+use crate::streams::Streams;
 use vrampool_backend::{Backend, Stream, fork};
 
 impl<B: Backend> DeviceArena<B> {

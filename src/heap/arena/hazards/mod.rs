@@ -6,8 +6,10 @@
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `clear`: memory for a request that must not wait for some streams.
 
-pub(in crate::heap::arena) mod clear;
+mod clear;
 mod host_waits;
 mod placement;
 mod progress;
-pub(in crate::heap::arena) mod ranges;
+mod ranges;
+
+pub(super) use {clear::Refused, ranges::UseMap};

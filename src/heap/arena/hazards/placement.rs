@@ -9,7 +9,7 @@
 use super::ranges::Part;
 use crate::heap::arena::{ArenaRequest, State};
 use crate::heap::space::{ArenaError, BlockId, FreeBlock, Zone};
-use crate::streams::happens_before::StreamOrder;
+use crate::streams::StreamOrder;
 use smallvec::SmallVec;
 use vrampool_backend::{Backend, Stream};
 

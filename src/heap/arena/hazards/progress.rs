@@ -2,9 +2,7 @@
 
 use crate::heap::BackendState;
 use crate::heap::arena::{ArenaCore, DeviceArena, StateGuard};
-use crate::streams::markers::Markers;
-use crate::streams::order::Order;
-use crate::streams::ticks::Ticks;
+use crate::streams::{Markers, Order, Ticks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::{Backend, Stream, StreamId};
@@ -90,8 +88,7 @@ impl<B: Backend> Order<B> for ArenaCore<B> {
 mod tests {
     use super::*;
     use crate::host::HostDevice;
-    use crate::streams::order::Freed;
-    use crate::streams::ticks::FreedIn;
+    use crate::streams::{Freed, FreedIn};
     use std::sync::mpsc::channel;
 
     /// A marker that was begun before a resize is added to the markers of the next range.

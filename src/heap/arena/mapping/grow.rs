@@ -2,7 +2,7 @@
 
 use super::pages::{Budget, Extent, runs};
 use crate::error::Error;
-use crate::heap::arena::hazards::ranges::UseMap;
+use crate::heap::arena::hazards::UseMap;
 use crate::heap::arena::mapping::{Growth, Made, MakeFailure};
 use crate::heap::arena::{ArenaCore, ArenaRequest, Backing, State, StateGuard, TakenBlock};
 use crate::heap::space::{Arena, ArenaError, BlockId, Zone};

@@ -6,14 +6,19 @@
 
 mod attempt;
 mod grow;
-pub(crate) mod make;
-pub(crate) mod pages;
+mod make;
+mod pages;
 mod release;
 mod reserve_addresses;
 mod retire;
-pub(crate) mod share;
+mod share;
 
-use crate::heap::arena::mapping::pages::Extent;
+pub(crate) use {
+    make::{calls_of_this_thread, virtual_memory},
+    pages::{Budget, Extent, Holes, MOST_ADDRESSES, Way, runs, take_extents},
+    share::Share,
+};
+
 use crate::heap::arena::mapping::pages::Fit;
 use crate::heap::arena::panics::Caught;
 use crate::heap::space::BlockId;

@@ -6,7 +6,7 @@ use crate::heap::arena::mapping::{Stitched, StitchedPart};
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::{ArenaCore, Backing, DeviceArena, State};
 use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
-use crate::streams::uses::{Streams, add};
+use crate::streams::{Streams, add};
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
 

@@ -10,8 +10,7 @@ use super::release::Waited;
 use crate::heap::arena::mapping::{Retiring, Stitched, Weight};
 use crate::heap::arena::{ArenaCore, Backing, State};
 use crate::heap::space::Zone;
-use crate::streams::order::Order;
-use crate::streams::uses::Streams;
+use crate::streams::{Order, Streams};
 use vrampool_backend::{Backend, Stream, VirtualMemory, logging};
 
 impl<B: Backend> ArenaCore<B> {

@@ -1,7 +1,7 @@
 //! The queue against a naive twin.
 
 use super::*;
-use crate::heap::ledger::caps::Caps;
+use crate::heap::ledger::Caps;
 use proptest::prelude::*;
 
 const REASONS: [Awaited; 5] =

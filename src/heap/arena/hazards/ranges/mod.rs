@@ -4,8 +4,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use crate::streams::ticks::{FreedIn, Ticks};
-use crate::streams::uses::{AwaitedUsers, Streams, Uses, add, await_also};
+use crate::streams::{AwaitedUsers, FreedIn, Streams, Ticks, Uses, add, await_also};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::cell::Cell;

@@ -4,7 +4,7 @@ use super::cover::{Extent, Holes};
 use crate::heap::arena::Backing;
 use crate::heap::arena::mapping::Weight;
 use crate::heap::space::Zone;
-use crate::streams::policy::Overlap;
+use crate::streams::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::{Amount, Backend, Physical};

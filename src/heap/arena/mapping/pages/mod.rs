@@ -41,11 +41,13 @@ mod search;
 mod stitch;
 mod stitched_ranges;
 
-pub(crate) use backing::MOST_ADDRESSES;
-pub(crate) use cover::{Extent, Holes, take_extents};
-pub(crate) use plan::{Budget, runs};
-pub(crate) use search::Way;
-pub(crate) use stitch::Fit;
+pub(crate) use {
+    backing::MOST_ADDRESSES,
+    cover::{Extent, Holes, take_extents},
+    plan::{Budget, runs},
+    search::Way,
+    stitch::Fit,
+};
 
 /// Pieces of a range in which some number of bytes is free in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
