@@ -80,8 +80,7 @@ if part suites; then
     # A machine that shows no GPU, and says so.
     [ -n "${VRAMPOOL_SIMULATOR:-}" ] ||
         try suites vrampool-cuda.absent 30 env CUDA_VISIBLE_DEVICES= VRAMPOOL_REQUIRE= "$binaries/vrampool-cuda.absent"
-    mkdir -p "$results/suites"
-    try suites facts 120 "$binaries/vrampool-cuda-simulator.facts" --json "$results/suites/facts.jsonl"
+    try suites facts 120 "$binaries/vrampool-cuda-simulator.facts"
 fi
 
 # 1. The same under compute-sanitizer. Errors that a call returns are what tests ask for; `lost` breaks its context on purpose.

@@ -47,7 +47,7 @@ use host_visible::host_visible_memory_is_mapped;
 use lengths::{any_length_goes_to_the_end, bytes_behind_any_length_stay};
 use requests::{kinds, labels_are_hints};
 pub use support::Failure;
-use support::{BYTES, Check, Outcome, kind, pattern, read, refused, require};
+use support::{BYTES, Check, Outcome, kind, memory, pattern, read, refused, require};
 use virtual_memory::{
     mapped_memory_is_memory, mappings_that_cannot_be_are_refused,
     physical_memory_is_seen_wherever_it_is_mapped, shared_handles_are_to_the_same_memory,
@@ -130,7 +130,7 @@ fn clones_are_the_same_device<B: Backend>(device: &B) -> Check {
 
 fn memory_has_the_size_asked_for<B: Backend>(device: &B) -> Check {
     for bytes in [1, 255, 4096, 1 << 20] {
-        let memory = device.allocate(&AllocationRequest::new(bytes, kind(device)))?;
+        let memory = memory(device, bytes)?;
         require!(memory.len() == bytes, "asked for {bytes} bytes, got {}", memory.len());
         if let Some(address) = memory.address() {
             let alignment = device.properties().alignment;
@@ -141,8 +141,7 @@ fn memory_has_the_size_asked_for<B: Backend>(device: &B) -> Check {
 }
 
 fn data_survives_a_round_trip<B: Backend>(device: &B) -> Check {
-    let stream = device.create_stream()?;
-    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let (stream, memory) = (device.create_stream()?, memory(device, BYTES)?);
     let data = pattern(1, BYTES);
     device.upload(&stream, &data, RegionMut::whole(&memory, &stream))?;
     require!(read(device, &stream, &memory)? == data, "the bytes read are not the bytes written");
@@ -150,8 +149,7 @@ fn data_survives_a_round_trip<B: Backend>(device: &B) -> Check {
 }
 
 fn fill_stays_in_its_range<B: Backend>(device: &B) -> Check {
-    let stream = device.create_stream()?;
-    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let (stream, memory) = (device.create_stream()?, memory(device, BYTES)?);
     device.fill(&stream, RegionMut::whole(&memory, &stream), 0x11)?;
     device.fill(&stream, RegionMut::new(&memory, BYTES / 4, BYTES / 2, &stream)?, 0xEE)?;
     let bytes = read(device, &stream, &memory)?;
@@ -165,10 +163,7 @@ fn fill_stays_in_its_range<B: Backend>(device: &B) -> Check {
 
 fn copy_between_memories<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let (from, to) = (
-        device.allocate(&AllocationRequest::new(BYTES, kind(device)))?,
-        device.allocate(&AllocationRequest::new(2 * BYTES, kind(device)))?,
-    );
+    let (from, to) = (memory(device, BYTES)?, memory(device, 2 * BYTES)?);
     let data = pattern(2, BYTES);
     device.upload(&stream, &data, RegionMut::whole(&from, &stream))?;
     device.fill(&stream, RegionMut::whole(&to, &stream), 0)?;
@@ -185,46 +180,29 @@ fn copy_within_one_memory<B: Backend>(device: &B) -> Check {
     if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
         return Err(Outcome::NotThere("no copies within one memory"));
     }
-    let stream = device.create_stream()?;
-    let memory = device.allocate(&AllocationRequest::new(2 * BYTES, kind(device)))?;
+    let (stream, memory) = (device.create_stream()?, memory(device, 2 * BYTES)?);
     let data = pattern(3, BYTES);
     device.upload(&stream, &data, RegionMut::new(&memory, 0, BYTES, &stream)?)?;
-    device.copy(
-        &stream,
-        Region::new(&memory, 0, BYTES, &stream)?,
-        RegionMut::new(&memory, BYTES, BYTES, &stream)?,
-    )?;
+    let end = RegionMut::new(&memory, BYTES, BYTES, &stream)?;
+    device.copy(&stream, Region::new(&memory, 0, BYTES, &stream)?, end)?;
     require!(read(device, &stream, &memory)?[BYTES as usize..] == data[..], "the copy is not the original");
     Ok(())
 }
 
 fn bad_copies_are_refused<B: Backend>(device: &B) -> Check {
-    let stream = device.create_stream()?;
-    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
-    let other = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let (stream, other) = (device.create_stream()?, memory(device, BYTES)?);
+    let memory = memory(device, BYTES)?;
     refused("a region past the end", Region::new(&memory, 1, BYTES, &stream))?;
     refused("a region that overflows", Region::new(&memory, u64::MAX, 2, &stream))?;
-    refused(
-        "a copy of unequal lengths",
-        device.copy(&stream, Region::new(&memory, 0, BYTES / 2, &stream)?, RegionMut::whole(&other, &stream)),
-    )?;
-    refused(
-        "a copy that overlaps itself",
-        device.copy(
-            &stream,
-            Region::new(&memory, 0, BYTES / 2, &stream)?,
-            RegionMut::new(&memory, BYTES / 4, BYTES / 2, &stream)?,
-        ),
-    )?;
-    refused(
-        "an upload of another length",
-        device.upload(&stream, &[0; 16], RegionMut::whole(&memory, &stream)),
-    )?;
-    let mut short = [0; 16];
-    refused(
-        "a download of another length",
-        device.download(&stream, Region::whole(&memory, &stream), &mut short),
-    )
+    let half = || Region::new(&memory, 0, BYTES / 2, &stream);
+    let whole = || RegionMut::whole(&memory, &stream);
+    let unequal = device.copy(&stream, half()?, RegionMut::whole(&other, &stream));
+    refused("a copy of unequal lengths", unequal)?;
+    let overlapping = RegionMut::new(&memory, BYTES / 4, BYTES / 2, &stream)?;
+    refused("a copy that overlaps itself", device.copy(&stream, half()?, overlapping))?;
+    refused("an upload of another length", device.upload(&stream, &[0; 16], whole()))?;
+    let short = device.download(&stream, whole().as_region(), &mut [0; 16]);
+    refused("a download of another length", short)
 }
 
 fn regions_of_another_stream_are_refused<B: Backend>(device: &B) -> Check {
@@ -232,7 +210,7 @@ fn regions_of_another_stream_are_refused<B: Backend>(device: &B) -> Check {
     if one.id() == two.id() {
         return Err(Outcome::NotThere("the device has one stream"));
     }
-    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let memory = memory(device, BYTES)?;
     refused("a fill on another stream", device.fill(&two, RegionMut::whole(&memory, &one), 0))?;
     let mut bytes = vec![0; BYTES as usize];
     refused("a download on another stream", device.download(&two, Region::whole(&memory, &one), &mut bytes))?;
@@ -240,8 +218,7 @@ fn regions_of_another_stream_are_refused<B: Backend>(device: &B) -> Check {
 }
 
 fn events_complete<B: Backend>(device: &B) -> Check {
-    let stream = device.create_stream()?;
-    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let (stream, memory) = (device.create_stream()?, memory(device, BYTES)?);
     device.fill(&stream, RegionMut::whole(&memory, &stream), 1)?;
     let event = device.record(&stream)?;
     device.synchronize(&stream)?;
@@ -253,8 +230,7 @@ fn a_stream_waits_for_another<B: Backend>(device: &B) -> Check {
     // The first stream has a chain of work before the data is right; the second waits for its end by an event
     // alone.
     let (first, second) = (device.create_stream()?, device.create_stream()?);
-    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
-    let copy = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let [memory, copy] = [memory(device, BYTES)?, memory(device, BYTES)?];
     for round in 0..50u8 {
         for value in 0..20u8 {
             device.fill(&first, RegionMut::whole(&memory, &first), value)?;
@@ -274,14 +250,14 @@ fn a_stream_waits_for_another<B: Backend>(device: &B) -> Check {
 
 fn memory_may_drop_while_work_is_pending<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let keep = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let keep = memory(device, BYTES)?;
     for round in 0..50u8 {
-        let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
-        device.fill(&stream, RegionMut::whole(&memory, &stream), round)?;
-        device.copy(&stream, Region::whole(&memory, &stream), RegionMut::whole(&keep, &stream))?;
-        drop(memory);
+        let used = memory(device, BYTES)?;
+        device.fill(&stream, RegionMut::whole(&used, &stream), round)?;
+        device.copy(&stream, Region::whole(&used, &stream), RegionMut::whole(&keep, &stream))?;
+        drop(used);
         // Memory taken now may be the same bytes; the pending copy must still have read the old contents.
-        let next = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+        let next = memory(device, BYTES)?;
         let other = device.create_stream()?;
         device.fill(&other, RegionMut::whole(&next, &other), 0xFF)?;
         require!(

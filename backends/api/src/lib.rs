@@ -39,6 +39,7 @@ mod host_memory;
 mod ledger;
 mod listing;
 pub mod logging;
+mod mappings;
 mod memory;
 mod open_devices;
 mod properties;

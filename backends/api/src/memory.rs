@@ -1,6 +1,8 @@
 //! Memory and its placement.
 
+use crate::BackendError;
 use std::fmt;
+use std::ops::Range;
 
 /// A block of memory on a device. **Dropping it frees it.**
 ///
@@ -121,5 +123,19 @@ impl MemoryKind {
 impl From<Placement> for MemoryKind {
     fn from(placement: Placement) -> Self {
         Self::new(placement)
+    }
+}
+
+/// Checks that a range lies inside a memory of `len` bytes.
+///
+/// # Errors
+/// [`BackendError::InvalidArgument`], which names the range and the size.
+pub fn check_range(offset: u64, bytes: u64, len: u64) -> Result<Range<u64>, BackendError> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= len => Ok(offset..end),
+        _ => Err(BackendError::invalid(
+            "range",
+            format!("{bytes} bytes from {offset} on leave a memory of {len} bytes"),
+        )),
     }
 }

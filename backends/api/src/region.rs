@@ -1,6 +1,7 @@
 //! Ranges of memory, each bound to a stream.
 
 use crate::hold::Hold;
+use crate::memory::check_range;
 use crate::{BackendError, Memory, Stream, StreamId};
 use std::ops::{Bound, RangeBounds};
 
@@ -65,23 +66,13 @@ impl<M> Clone for Region<'_, M> {
     }
 }
 
-fn check_range<M: Memory>(memory: &M, offset: u64, len: u64) -> Result<(), BackendError> {
-    match offset.checked_add(len) {
-        Some(end) if end <= memory.len() => Ok(()),
-        _ => Err(BackendError::invalid(
-            "range",
-            format!("{len} bytes from {offset} on leave a memory of {} bytes", memory.len()),
-        )),
-    }
-}
-
 impl<'a, M: Memory> Region<'a, M> {
     /// `len` bytes from `offset` on, for use on `stream`.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the range leaves the memory.
     pub fn new<S: Stream>(memory: &'a M, offset: u64, len: u64, stream: &S) -> Result<Self, BackendError> {
-        check_range(memory, offset, len)?;
+        check_range(offset, len, memory.len())?;
         Ok(Self { memory, offset, len, stream: stream.id(), hold: None, room: 0 })
     }
 
@@ -206,7 +197,7 @@ impl<'a, M: Memory> Region<'a, M> {
     ) -> Result<Region<'a, N>, BackendError> {
         let Self { memory, offset, len, stream, hold, room } = self;
         let memory = inner(memory)?;
-        check_range(memory, offset, len)?;
+        check_range(offset, len, memory.len())?;
         let room = room.min(memory.len() - offset - len);
         Ok(Region { memory, offset, len, stream, hold, room })
     }

@@ -23,5 +23,6 @@ pub use crate::hooks::{Announced, Hooks, Occasion};
 pub use crate::host_memory::{group_memory_left, host_memory};
 pub use crate::ledger::{Grant, Ledger};
 pub use crate::listing::find_device;
+pub use crate::mappings::Mappings;
 pub use crate::open_devices::OpenDevices;
 pub use crate::wait_out::wait_out;

@@ -1,6 +1,6 @@
 //! An NVIDIA GPU.
 
-use crate::driver::{BACKEND, Context, Library, RawDevice, RawEvent};
+use crate::driver::{BACKEND, Context, Current, Library, RawDevice, RawEvent};
 use crate::error::from_cudarc;
 use crate::event::CudaEvent;
 use crate::listing;
@@ -134,6 +134,15 @@ impl CudaDevice {
         arguments::check_stream(stream, self.core.id)
     }
 
+    /// The context, current, for a question about the work of `stream`. `None` if it was retired: all its work is done.
+    fn enter(&self, stream: &CudaStream) -> Result<Option<Current<'_>>, BackendError> {
+        self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(None);
+        }
+        self.core.context.enter().map(Some)
+    }
+
     fn check_mapped(&self, memory: &CudaMemory) -> Result<(), BackendError> {
         fork::check()?;
         if !self.core.context.is_same(memory.allocation.context().cudarc()) {
@@ -172,9 +181,7 @@ impl Backend for CudaDevice {
         let &AllocationRequest { bytes, kind, .. } = request;
         let properties = &self.core.properties;
         fork::check()?;
-        if bytes == 0 {
-            return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
-        }
+        arguments::check_size(bytes, u64::MAX)?;
         match kind.placement {
             // The driver need not be asked.
             Placement::Device if bytes > properties.total_bytes => {
@@ -206,7 +213,7 @@ impl Backend for CudaDevice {
 
     fn free_on(&self, mut memory: CudaMemory, stream: &CudaStream) {
         if self.check_stream(stream).is_ok() {
-            memory.free_behind(stream.stream_core());
+            memory.allocation.free_behind(stream.stream_core());
         }
     }
 
@@ -223,27 +230,16 @@ impl Backend for CudaDevice {
     }
 
     fn is_capturing(&self, stream: &CudaStream) -> Result<bool, BackendError> {
-        self.check_stream(stream)?;
-        if stream.queue().is_retired() {
-            return Ok(false);
-        }
-        self.core.context.enter()?.is_capturing(stream.queue())
+        self.enter(stream)?.map_or(Ok(false), |current| current.is_capturing(stream.queue()))
     }
 
     fn capture_of(&self, stream: &CudaStream) -> Result<Option<CaptureId>, BackendError> {
-        self.check_stream(stream)?;
-        if stream.queue().is_retired() {
-            return Ok(None);
-        }
-        Ok(self.core.context.enter()?.capture_of(stream.queue())?.map(CaptureId::new))
+        let Some(current) = self.enter(stream)? else { return Ok(None) };
+        Ok(current.capture_of(stream.queue())?.map(CaptureId::new))
     }
 
     fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {
-        self.check_stream(stream)?;
-        if stream.queue().is_retired() {
-            return Ok(());
-        }
-        self.core.context.enter()?.synchronize(stream.queue())
+        self.enter(stream)?.map_or(Ok(()), |current| current.synchronize(stream.queue()))
     }
 
     fn record(&self, stream: &CudaStream) -> Result<CudaEvent, BackendError> {
@@ -259,11 +255,7 @@ impl Backend for CudaDevice {
     }
 
     fn is_idle(&self, stream: &CudaStream) -> Result<bool, BackendError> {
-        self.check_stream(stream)?;
-        if stream.queue().is_retired() {
-            return Ok(true);
-        }
-        self.core.context.enter()?.is_idle(stream.queue())
+        self.enter(stream)?.map_or(Ok(true), |current| current.is_idle(stream.queue()))
     }
 
     fn wait(&self, stream: &CudaStream, event: &CudaEvent) -> Result<(), BackendError> {

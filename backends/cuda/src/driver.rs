@@ -20,7 +20,7 @@ mod test_kernels;
 mod virtual_memory;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
-pub(crate) use context::{Context, Cover};
+pub(crate) use context::{Context, Cover, Current};
 pub(crate) use device::RawDevice;
 pub(crate) use event::RawEvent;
 pub(crate) use library::{BACKEND, Library};

@@ -50,7 +50,6 @@ mod error;
 mod event;
 mod event_cache;
 mod listing;
-mod mappings;
 mod memory;
 mod physical;
 mod shared;

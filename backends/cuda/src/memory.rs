@@ -48,12 +48,6 @@ impl CudaMemory {
         Self { _charge: Some((grant, pool.clone())), ..Self::new(allocation, Placement::Device.into()) }
     }
 
-    /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream`
-    /// or before it.
-    pub(crate) fn free_behind(&mut self, stream: &Arc<StreamCore>) {
-        self.allocation.free_behind(stream);
-    }
-
     /// Of what kind it is.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {

@@ -14,10 +14,10 @@ const FABRIC_SUPPORTED: i32 = 128;
 #[derive(Debug)]
 pub(crate) struct PhysicalMaker {
     /// The driver's number of the device.
-    device: i32,
+    pub(crate) device: i32,
     /// Whether the driver says that it makes handles for other processes. Of fabric handles it says so
     /// untruly.
-    is_said_to_share: bool,
+    pub(crate) is_said_to_share: bool,
     /// Whether network cards can reach memory: as the driver says, until it refuses to make such memory.
     direct_rdma: AtomicBool,
     /// Whether other libraries can export memory that they find by its address: as above.
@@ -47,15 +47,6 @@ impl PhysicalMaker {
             granularity: OnceLock::new(),
             shareable_kinds: OnceLock::new(),
         }))
-    }
-
-    pub(crate) fn is_said_to_share(&self) -> bool {
-        self.is_said_to_share
-    }
-
-    /// The driver's number of the device.
-    pub(crate) fn device(&self) -> i32 {
-        self.device
     }
 
     pub(crate) fn granularity(&self, context: &Context) -> Result<u64, BackendError> {

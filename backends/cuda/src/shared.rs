@@ -51,7 +51,7 @@ impl DeviceCore {
         properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
         let maker = PhysicalMaker::of(library, device)?;
         properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
-        let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
+        let shares = maker.as_ref().is_some_and(|maker| maker.is_said_to_share);
         properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
         // A device has at most one primary context. Its other contexts are distinguished by their address.
         let key = match listed.uuid {

@@ -1,10 +1,9 @@
 //! Export of physical memory to other processes, and import.
 
 use crate::device::CudaDevice;
-use crate::virtual_memory::check_size;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Physical, Placement, ShareableHandle, ShareableKind,
-    SharedHandles, VirtualMemory, fork,
+    SharedHandles, VirtualMemory, arguments, fork,
 };
 
 /// Best first.
@@ -67,8 +66,8 @@ impl SharedHandles for CudaDevice {
 
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
         fork::check()?;
-        let (device, granularity) = (self.maker()?.device(), self.granularity(Placement::Device.into())?);
-        check_size(bytes, granularity)?;
+        let (device, granularity) = (self.maker()?.device, self.granularity(Placement::Device.into())?);
+        arguments::check_granularity(0, bytes, granularity)?;
         if bytes > self.properties().total_bytes {
             return Err(BackendError::invalid("bytes", "more than the device has"));
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use vrampool_backend::access::{Read, Write};
-use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_backend::{BackendError, Region, RegionMut, arguments};
 
 /// A region as `T`s that one stream may read: an argument of a kernel, or of a library's call, on that
 /// stream.
@@ -59,21 +59,8 @@ impl CudaStream {
             ));
         }
         let address = region.memory().allocation.address() + region.offset();
-        let (size, align) = (size_of::<T>() as u64, align_of::<T>() as u64);
-        match usize::try_from(region.len().checked_div(size).unwrap_or(0)) {
-            Ok(len) if size > 0 && region.len().is_multiple_of(size) && address.is_multiple_of(align) => {
-                Ok(CudaView { address, len, stream: self.clone(), region, kind: PhantomData })
-            }
-            _ => Err(BackendError::invalid(
-                "region",
-                format!(
-                    "{} bytes at offset {} are not a whole number of aligned {}",
-                    region.len(),
-                    region.offset(),
-                    std::any::type_name::<T>()
-                ),
-            )),
-        }
+        let len = arguments::elements::<T, _>(&region, address, align_of::<T>() as u64)?;
+        Ok(CudaView { address, len, stream: self.clone(), region, kind: PhantomData })
     }
 
     /// `region`, made for this stream, as `T`s to read and write. A kernel takes it with `&mut view`.

@@ -6,7 +6,7 @@ use crate::memory::CudaMemory;
 use crate::physical::{PhysicalMaker, is_refusal};
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory,
-    fork, logging,
+    arguments, fork, logging,
 };
 
 impl CudaDevice {
@@ -34,7 +34,7 @@ impl CudaDevice {
         shareable: Option<ShareableKind>,
     ) -> Result<Physical, BackendError> {
         let (maker, granularity) = (self.maker()?, self.granularity(kind)?);
-        check_size(bytes, granularity)?;
+        arguments::check_granularity(0, bytes, granularity)?;
         if bytes > self.properties().total_bytes {
             let free = self.memory_info().ok().map(|info| info.free_bytes);
             return Err(BackendError::out_of_memory(bytes, free));
@@ -51,29 +51,17 @@ impl CudaDevice {
         }
     }
 
-    fn check_reservation(&self, reservation: &CudaMemory, offset: u64) -> Result<(), BackendError> {
+    fn check_reservation(
+        &self,
+        reservation: &CudaMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), BackendError> {
         fork::check()?;
         if !self.core.context.is_same(reservation.allocation.context().cudarc()) {
             return Err(BackendError::invalid("reservation", "it is another device's"));
         }
-        let granularity = self.maker()?.granularity(&self.core.context)?;
-        match offset.is_multiple_of(granularity) {
-            true => Ok(()),
-            false => Err(BackendError::invalid(
-                "offset",
-                format!("{offset} is not a multiple of the granularity, {granularity}"),
-            )),
-        }
-    }
-}
-
-pub(crate) fn check_size(bytes: u64, granularity: u64) -> Result<(), BackendError> {
-    match bytes > 0 && bytes.is_multiple_of(granularity) {
-        true => Ok(()),
-        false => Err(BackendError::invalid(
-            "bytes",
-            format!("{bytes} is 0, or not a multiple of the granularity, {granularity}"),
-        )),
+        arguments::check_granularity(offset, bytes, self.maker()?.granularity(&self.core.context)?)
     }
 }
 
@@ -93,7 +81,7 @@ impl VirtualMemory for CudaDevice {
 
     fn reserve(&self, bytes: u64) -> Result<CudaMemory, BackendError> {
         let kind = Placement::Device.into();
-        check_size(bytes, self.granularity(kind)?)?;
+        arguments::check_granularity(0, bytes, self.granularity(kind)?)?;
         Ok(CudaMemory::new(self.core.context.reserve(bytes)?, kind))
     }
 
@@ -104,13 +92,13 @@ impl VirtualMemory for CudaDevice {
 
     fn map(&self, reservation: &CudaMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
         let raw = self.raw_physical(physical)?;
-        self.check_reservation(reservation, offset)?;
+        self.check_reservation(reservation, offset, physical.len())?;
         reservation.allocation.map(offset, raw)
     }
 
     fn set_access(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.check_reservation(reservation, offset)?;
-        let own = self.maker()?.device();
+        self.check_reservation(reservation, offset, bytes)?;
+        let own = self.maker()?.device;
         let access = |numbers: &[i32]| reservation.allocation.set_access(offset, bytes, numbers);
         let peers = self.core.context.peers();
         if peers.is_empty() {
@@ -127,7 +115,7 @@ impl VirtualMemory for CudaDevice {
     }
 
     fn unmap(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.check_reservation(reservation, offset)?;
+        self.check_reservation(reservation, offset, bytes)?;
         reservation.allocation.unmap(offset, bytes)
     }
 

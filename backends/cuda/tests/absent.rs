@@ -1,13 +1,14 @@
 //! Without a driver or without a device, every way in is a typed error. `CUDA_VISIBLE_DEVICES=` makes any
 //! machine one.
 
-use vrampool_cuda::{BackendError, CudaDevice, list};
+use vrampool_cuda::{CudaDevice, list};
+use vrampool_test_support::{assert_unavailable, skipped};
 
 #[test]
 fn every_way_in_answers_that_there_is_no_device() {
     let devices = list();
     if devices.is_ok() {
-        vrampool_test_support::skipped("there is a device here; CUDA_VISIBLE_DEVICES= hides it");
+        skipped("there is a device here; CUDA_VISIBLE_DEVICES= hides it");
         return;
     }
     let answers = [
@@ -18,14 +19,7 @@ fn every_way_in_answers_that_there_is_no_device() {
         CudaDevice::open_by_name("GPU-00000000").map(|_| ()),
         CudaDevice::open_by_name("").map(|_| ()),
     ];
-    for answer in answers {
-        let error = answer.expect_err("there is no device");
-        assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
-        let BackendError::Unavailable { backend, reason, .. } = &error else { unreachable!() };
-        assert_eq!(*backend, "cuda");
-        assert!(!reason.is_empty());
-        assert!(error.to_string().starts_with("cuda is not available: "), "{error}");
-    }
+    assert_unavailable("cuda", answers);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstream
 use vrampool_cuda::{
     Backend, BackendError, CudaDevice, Event, Placement, Region, RegionMut, Stream, VirtualMemory,
 };
-use vrampool_test_support::require;
+use vrampool_test_support::{BackendExt, require};
 
 const BYTES: u64 = 4096;
 
@@ -18,8 +18,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn a_capture_is_neither_spoilt_nor_in_the_way() {
     let _alone = ALONE.lock();
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    let stream = device.create_stream().expect("a stream");
-    let target = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
+    let stream = device.stream();
+    let target = device.memory(BYTES, Placement::Device);
     let fill = |value| device.fill(&stream, RegionMut::whole(&target, &stream), value).expect("a fill");
     let read = || {
         let mut bytes = [0; 1];
@@ -29,14 +29,14 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
     };
     fill(1);
     device.synchronize(&stream).expect("a wait");
-    let other = device.create_stream().expect("a stream");
+    let other = device.stream();
     let point = device.record(&other).expect("an event");
     stream
         .cudarc()
         .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         .expect("a capture");
     for placement in [Placement::Device, Placement::HostVisible] {
-        drop(device.allocate(&AllocationRequest::new(8 << 20, placement)).expect("memory"));
+        drop(device.memory(8 << 20, placement));
     }
     if device.virtual_memory().is_some() {
         let kind = Placement::Device.into();
@@ -72,7 +72,7 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
 fn a_stream_is_the_same_inside_a_capture_and_after_it() {
     let _alone = ALONE.lock();
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    let target = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
+    let target = device.memory(BYTES, Placement::Device);
     for mode in [
         CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
         CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,

@@ -3,9 +3,8 @@
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
-use std::process::Command;
 use vrampool_cuda::{CudaDevice, list};
-use vrampool_test_support::{passed, test_again};
+use vrampool_test_support::{CLibraries, passed, test_again};
 
 /// Every function that the crate looks up, read from where it does.
 fn functions() -> Vec<&'static str> {
@@ -52,17 +51,12 @@ fn asked_by_the_other_tests() {
 
 #[test]
 fn a_driver_that_is_no_good_is_a_typed_error() {
-    if Command::new("cc").arg("--version").output().is_err() {
-        vrampool_test_support::skipped("there is no C compiler");
-        return;
-    }
-    let folder = std::env::temp_dir().join(format!("vrampool-drivers-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let library = folder.join("libcuda.so.1");
+    let Some(libraries) = CLibraries::new("drivers") else { return };
+    let folder = libraries.folder();
     for name in ["libcuda.so.1", "libcuda.so"] {
         std::fs::write(folder.join(name), "no library at all").expect("a file");
     }
-    assert!(answer(&folder).contains("cuda is not available"));
+    assert!(answer(folder).contains("cuda is not available"));
     for (text, reason) in [
         (source("cuMemAlloc_v2", 0, 13_000, 1), "the driver has no cuMemAlloc_v2"),
         (source("cuLaunchKernel", 0, 13_000, 1), "the driver has no cuLaunchKernel"),
@@ -70,14 +64,8 @@ fn a_driver_that_is_no_good_is_a_typed_error() {
         (source("", 0, 11_080, 1), "the driver is one of CUDA 11.8; install 12.0 or newer"),
         (source("", 0, 12_000, 0), "the driver sees no device"),
     ] {
-        let file = folder.join("driver.c");
-        std::fs::write(&file, text).expect("a file");
-        let built =
-            Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&file).output();
-        let built = built.expect("it starts");
-        assert!(built.status.success(), "{built:?}");
-        let answer = answer(&folder);
+        libraries.compile("libcuda.so.1", &text, &[]).expect("it compiles");
+        let answer = answer(folder);
         assert!(answer.contains(reason), "{reason}: {answer}");
     }
-    std::fs::remove_dir_all(&folder).expect("it was there");
 }

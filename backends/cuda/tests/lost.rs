@@ -1,19 +1,32 @@
 //! A kernel that breaks the context: what is asked of the device afterwards is a typed error, and drops do no
 //! harm. Alone in its process, whose context is lost for good.
 
-#[path = "gpu/kernels.rs"]
-mod kernels;
-
 use vrampool_backend::AllocationRequest;
+use vrampool_cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use vrampool_cuda::{Backend, BackendError, CudaDevice, Event, Placement, RegionMut};
-use vrampool_test_support::require;
+use vrampool_test_support::{BackendExt, require};
+
+const PTX: &str = r"
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry write_to(.param .u64 address)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [address];
+    mov.u32 %r1, 7;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+";
 
 #[test]
 fn a_bad_address_loses_the_device_and_says_so() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
-    let pinned = device.allocate(&AllocationRequest::new(4096, Placement::HostVisible)).expect("memory");
+    let stream = device.stream();
+    let memory = device.memory(4096, Placement::Device);
+    let pinned = device.memory(4096, Placement::HostVisible);
     let mapped = device.virtual_memory().map(|memory| {
         let kind = Placement::Device.into();
         let page = memory.granularity(kind).expect("a granularity");
@@ -23,7 +36,12 @@ fn a_bad_address_loses_the_device_and_says_so() {
         (reservation, physical)
     });
     let event = device.record(&stream).expect("an event");
-    kernels::Kernels::new(&device).write_to_nowhere(&stream);
+    let module = device.context().load_module(PTX.into()).expect("the driver compiles it");
+    let write_to = module.load_function("write_to").expect("it is in the module");
+    let mut launch = stream.cudarc().launch_builder(&write_to);
+    launch.arg(&16u64);
+    // SAFETY: nothing has memory at this address: the device refuses, the context is lost, and no memory changes.
+    unsafe { launch.launch(LaunchConfig::for_num_elems(1)) }.expect("a launch");
     let error = device.synchronize(&stream).expect_err("the kernel wrote to address 16");
     assert!(error.is_device_lost(), "{error}");
     assert!(error.to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");

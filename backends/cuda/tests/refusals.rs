@@ -10,7 +10,7 @@ use vrampool_cuda::{
     Placement, PoolHandle, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
 };
 use vrampool_cuda_simulator_control::Simulator;
-use vrampool_test_support::{passed, test_again};
+use vrampool_test_support::{BackendExt, is_inside, passed, test_again};
 
 const PAGE: u64 = 2 << 20;
 /// Functions of virtual memory, one of which is missing in some cases.
@@ -30,6 +30,15 @@ fn run_with(name: &str, settings: &str, variables: &[(&str, &str)]) -> Option<St
     let mut test = test_again(name);
     test.env("VRAMPOOL_SIMULATOR", format!("strict=1,{settings}")).envs(variables.iter().copied());
     Some(passed(&mut test))
+}
+
+/// The device, in a process of [`run`]. `None` elsewhere, once the test has run so with each of these settings.
+fn inside(test: &str, settings: &[&str]) -> Option<CudaDevice> {
+    if is_inside() {
+        return Some(CudaDevice::open(0).expect("a device"));
+    }
+    settings.iter().for_each(|settings| drop(run(test, settings)));
+    None
 }
 
 fn simulator() -> &'static Simulator {
@@ -145,9 +154,14 @@ fn is_refused() {
 }
 
 #[test]
-#[ignore = "another test starts it"]
-fn maps_nothing() {
-    let device = CudaDevice::open(0).expect("a device");
+fn partial_failures_are_undone() {
+    let fault = |function: &str, nth| format!("fail={function}:{nth}:801");
+    let faults = |function| [1, 2, 3].map(|nth| fault(function, nth)).join(",");
+    let Some(device) =
+        inside("partial_failures_are_undone", &[&faults("cuMemMap"), &faults("cuMemSetAccess")])
+    else {
+        return;
+    };
     let before = free(&device);
     let reservation = device.reserve(8 * PAGE).expect("addresses");
     for _ in 0..3 {
@@ -161,18 +175,10 @@ fn maps_nothing() {
     check_nothing_is_left(&device, before);
 }
 
+/// The driver refuses to free addresses with a mapping, which would be left.
 #[test]
-fn partial_failures_are_undone() {
-    for function in ["cuMemMap", "cuMemSetAccess"] {
-        let faults: Vec<_> = (1..=3).map(|nth| format!("fail={function}:{nth}:801")).collect();
-        run("maps_nothing", &faults.join(","));
-    }
-}
-
-#[test]
-#[ignore = "another test starts it"]
-fn drops_what_is_mapped() {
-    let device = CudaDevice::open(0).expect("a device");
+fn a_reservation_is_unmapped_before_its_addresses_go() {
+    let Some(device) = inside("a_reservation_is_unmapped_before_its_addresses_go", &[""]) else { return };
     let before = free(&device);
     let reservation = device.reserve(16 * PAGE).expect("addresses");
     for (page, pages) in [(1, 2), (3, 1), (8, 4)] {
@@ -187,16 +193,11 @@ fn drops_what_is_mapped() {
     check_nothing_is_left(&device, before);
 }
 
-/// The driver refuses to free addresses with a mapping, which would be left.
 #[test]
-fn a_reservation_is_unmapped_before_its_addresses_go() {
-    run("drops_what_is_mapped", "");
-}
-
-#[test]
-#[ignore = "another test starts it"]
-fn imports_what_is_elsewhere() {
-    let device = CudaDevice::open(0).expect("a device");
+fn memory_of_another_device_is_not_imported() {
+    let Some(device) = inside("memory_of_another_device_is_not_imported", &["foreign_imports=1"]) else {
+        return;
+    };
     let before = free(&device);
     let physical = device
         .create_shareable(&AllocationRequest::new(PAGE, kind()), ShareableKind::FileDescriptor)
@@ -207,11 +208,6 @@ fn imports_what_is_elsewhere() {
     check_nothing_is_left(&device, before);
 }
 
-#[test]
-fn memory_of_another_device_is_not_imported() {
-    run("imports_what_is_elsewhere", "foreign_imports=1");
-}
-
 /// After these the driver's header demands a new process. After the others the device goes on.
 const LOST: [i32; 18] =
     [4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810];
@@ -219,11 +215,12 @@ const HARMLESS: [i32; 8] = [1, 2, 225, 304, 400, 720, 801, 999];
 
 type Attempt = fn(&CudaDevice, &CudaStream) -> Result<(), BackendError>;
 
+/// Each result of the driver that ends a context is reported as a lost device, an error that the hardware
+/// contained among them.
 #[test]
-#[ignore = "another test starts it"]
-fn answers_each_code() {
-    let device = CudaDevice::open(0).expect("a device");
-    let stream = device.create_stream().expect("a stream");
+fn results_that_end_a_context_are_a_lost_device() {
+    let Some(device) = inside("results_that_end_a_context_are_a_lost_device", &[""]) else { return };
+    let stream = device.stream();
     let calls: [(&str, Attempt); 3] = [
         ("cuStreamSynchronize", |device, stream| device.synchronize(stream)),
         ("cuMemAlloc_v2", |device, _| device.allocate(&AllocationRequest::new(PAGE, kind())).map(drop)),
@@ -246,17 +243,10 @@ fn answers_each_code() {
     }
 }
 
-/// Each result of the driver that ends a context is reported as a lost device, an error that the hardware
-/// contained among them.
+/// `cudarc` keeps an error of a destructor for its next call. A wait for all work reports its own alone.
 #[test]
-fn results_that_end_a_context_are_a_lost_device() {
-    run("answers_each_code", "");
-}
-
-#[test]
-#[ignore = "another test starts it"]
-fn waits_beside_an_earlier_error() {
-    let device = CudaDevice::open(0).expect("a device");
+fn a_wait_for_all_work_reports_no_error_of_another_call() {
+    let Some(device) = inside("a_wait_for_all_work_reports_no_error_of_another_call", &[""]) else { return };
     let earlier = DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE);
     device.context().record_err::<()>(Err(earlier));
     let waited = device.synchronize_all();
@@ -264,15 +254,9 @@ fn waits_beside_an_earlier_error() {
     assert_eq!(device.context().check_err(), Err(earlier), "it is still the program's");
 }
 
-/// `cudarc` keeps an error of a destructor for its next call. A wait for all work reports its own alone.
-#[test]
-fn a_wait_for_all_work_reports_no_error_of_another_call() {
-    run("waits_beside_an_earlier_error", "");
-}
-
 /// Fails unless memory has what was written to it.
 fn check_it_serves(device: &CudaDevice, memory: &CudaMemory) {
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let (data, mut read) = (vec![5; memory.len() as usize], vec![0; memory.len() as usize]);
     device.upload(&stream, &data, RegionMut::whole(memory, &stream)).expect("an upload");
     device.download(&stream, Region::whole(memory, &stream), &mut read).expect("a download");
@@ -280,20 +264,17 @@ fn check_it_serves(device: &CudaDevice, memory: &CudaMemory) {
 }
 
 #[test]
-#[ignore = "another test starts it"]
-fn is_integrated() {
-    let device = CudaDevice::open(0).expect("a device");
+fn a_device_that_shares_the_hosts_memory_is_integrated() {
+    let Some(device) = inside("a_device_that_shares_the_hosts_memory_is_integrated", &["integrated=1"])
+    else {
+        return;
+    };
     assert!(device.properties().is_integrated());
     let before = free(&device);
     for placement in [Placement::Device, Placement::HostVisible, Placement::Managed] {
-        check_it_serves(&device, &device.allocate(&AllocationRequest::new(PAGE, placement)).expect("memory"));
+        check_it_serves(&device, &device.memory(PAGE, placement));
     }
     check_nothing_is_left(&device, before);
-}
-
-#[test]
-fn a_device_that_shares_the_hosts_memory_is_integrated() {
-    run("is_integrated", "integrated=1");
 }
 
 #[test]
@@ -305,7 +286,7 @@ fn asks_peers() {
     let physical =
         first.create_and_map(&reservation, 0, &AllocationRequest::new(PAGE, kind())).expect("memory");
     check_it_serves(&first, &reservation);
-    check_it_serves(&second, &second.allocate(&AllocationRequest::new(PAGE, kind())).expect("memory"));
+    check_it_serves(&second, &second.memory(PAGE, kind()));
     let calls = || simulator().calls_of("cuDevicePrimaryCtxGetState").expect("a name");
     let so_far = calls();
     first.synchronize_others().expect("done");
@@ -326,25 +307,21 @@ fn only_devices_that_reach_memory_are_asked_before_it_is_unmapped() {
 }
 
 #[test]
-#[ignore = "another test starts it"]
-fn has_no_pools() {
-    let device = CudaDevice::open(0).expect("a device");
+fn a_device_without_pools_says_so_and_serves_without() {
+    let Some(device) = inside("a_device_without_pools_says_so_and_serves_without", &["pools=0"]) else {
+        return;
+    };
     let before = free(&device);
     assert!(!device.properties().capabilities.contains(Capabilities::STREAM_ORDERED));
     for handle in [PoolHandle::Default, PoolHandle::Current, PoolHandle::Created] {
         let error = DriverPool::new(&device, handle).expect_err("no pools");
         assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
     }
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let error = device.allocate_on(&AllocationRequest::new(PAGE, kind()), &stream).map(drop);
     assert!(matches!(error, Err(BackendError::Unsupported { .. })), "{error:?}");
-    check_it_serves(&device, &device.allocate(&AllocationRequest::new(PAGE, kind())).expect("memory"));
+    check_it_serves(&device, &device.memory(PAGE, kind()));
     check_nothing_is_left(&device, before);
-}
-
-#[test]
-fn a_device_without_pools_says_so_and_serves_without() {
-    run("has_no_pools", "pools=0");
 }
 
 #[test]

@@ -68,9 +68,8 @@ impl HostDevice {
         if !memory.is_of(&self.core) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
-        let end = offset.checked_add(len as u64).filter(|&end| end <= vrampool_backend::Memory::len(memory));
-        let end = end.ok_or_else(|| BackendError::invalid("range", "it leaves the memory"))?;
-        if memory.is_host_visible(&(offset..end)) {
+        let range = arguments::check_range(offset, len as u64, vrampool_backend::Memory::len(memory))?;
+        if memory.is_host_visible(&range) {
             return Ok(());
         }
         Err(BackendError::unsupported("mapping memory that is not host-visible"))
@@ -111,14 +110,9 @@ impl Backend for HostDevice {
     fn allocate(&self, request: &AllocationRequest<'_>) -> Result<HostMemory, BackendError> {
         let &AllocationRequest { bytes, kind, .. } = request;
         self.core.faults.check(Call::Allocate)?;
-        if bytes == 0 {
-            return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
-        }
         let most = self.core.properties.max_allocation;
-        if bytes > most && most < isize::MAX as u64 {
-            let reason = format!("{bytes} are more than the {most} that one allocation may have");
-            return Err(BackendError::invalid("bytes", reason));
-        }
+        // Without a limit, a size is refused by the system that does not have it.
+        arguments::check_size(bytes, if most < isize::MAX as u64 { most } else { u64::MAX })?;
         self.core.pause_before_allocation();
         HostMemory::new(&self.core, bytes, kind, !on_a_stream())
     }

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use vrampool_backend::{
     AllocationRequest, BackendError, MemoryKind, Physical, ShareableHandle, ShareableKind, SharedHandles,
+    arguments,
 };
 
 /// The type that `statfs` returns for files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
@@ -37,7 +38,7 @@ impl SharedHandles for HostDevice {
             return Err(BackendError::unsupported("handles that are not file descriptors"));
         }
         let &AllocationRequest { bytes, kind, .. } = request;
-        self.check_bytes(bytes)?;
+        arguments::check_granularity(0, bytes, self.core.granularity)?;
         self.core.pause_before_allocation();
         physical::create(&self.core, bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
     }
@@ -55,7 +56,7 @@ impl SharedHandles for HostDevice {
 
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
         self.core.faults.check(Call::Import)?;
-        self.check_bytes(bytes)?;
+        arguments::check_granularity(0, bytes, self.core.granularity)?;
         let ShareableHandle::FileDescriptor(descriptor) = handle else {
             return Err(BackendError::unsupported("handles that are not file descriptors"));
         };

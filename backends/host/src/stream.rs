@@ -176,19 +176,7 @@ impl HostStream {
             return Err(BackendError::invalid("element type", reason));
         }
         for region in reads.iter().chain(&writes) {
-            if !region.len().is_multiple_of(size_of::<T>() as u64)
-                || !region.offset().is_multiple_of(align_of::<T>() as u64)
-            {
-                return Err(BackendError::invalid(
-                    "region",
-                    format!(
-                        "{} bytes at offset {} are not a whole number of aligned {}",
-                        region.len(),
-                        region.offset(),
-                        std::any::type_name::<T>()
-                    ),
-                ));
-            }
+            arguments::elements::<T, _>(region, region.offset(), align_of::<T>() as u64)?;
         }
         self.enqueue(&reads, &writes, move |reads, writes| {
             kernel(

@@ -5,7 +5,7 @@ use crate::driver::Reservation;
 use crate::fault::Call;
 use crate::memory::HostMemory;
 use crate::physical::{self, Handle, Origin};
-use vrampool_backend::{AllocationRequest, BackendError, MemoryKind, Physical, VirtualMemory};
+use vrampool_backend::{AllocationRequest, BackendError, MemoryKind, Physical, VirtualMemory, arguments};
 
 /// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs
 /// nothing before it is touched. Physical memory is counted like memory that is
@@ -24,14 +24,14 @@ impl VirtualMemory for HostDevice {
 
     fn reserve(&self, bytes: u64) -> Result<HostMemory, BackendError> {
         self.core.faults.check(Call::Reserve)?;
-        self.check_bytes(bytes)?;
+        arguments::check_granularity(0, bytes, self.core.granularity)?;
         Ok(HostMemory::reserved(&self.core, Reservation::new(bytes)?))
     }
 
     fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
         let &AllocationRequest { bytes, kind, .. } = request;
         self.core.faults.check(Call::CreatePhysical)?;
-        self.check_bytes(bytes)?;
+        arguments::check_granularity(0, bytes, self.core.granularity)?;
         self.core.pause_before_allocation();
         physical::create(&self.core, bytes, kind, Origin::Private, || self.core.files.take(bytes))
     }
@@ -58,15 +58,6 @@ impl VirtualMemory for HostDevice {
 }
 
 impl HostDevice {
-    pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), BackendError> {
-        let granularity = self.core.granularity;
-        if bytes > 0 && bytes.is_multiple_of(granularity) {
-            return Ok(());
-        }
-        let reason = format!("{bytes} are not one or more times the granularity of {granularity}");
-        Err(BackendError::invalid("bytes", reason))
-    }
-
     pub(crate) fn check_physical<'a>(&self, physical: &'a Physical) -> Result<&'a Handle, BackendError> {
         let handle: &Handle = physical.driver()?;
         if std::sync::Arc::ptr_eq(&handle.backing().device, &self.core) {
@@ -87,12 +78,7 @@ impl HostDevice {
         let reservation = memory.reservation();
         let reservation = reservation
             .ok_or_else(|| BackendError::invalid("reservation", "it is memory of another kind"))?;
-        let granularity = self.core.granularity;
-        if !offset.is_multiple_of(granularity) {
-            let reason = format!("{offset} is not a multiple of the granularity of {granularity}");
-            return Err(BackendError::invalid("offset", reason));
-        }
-        self.check_bytes(bytes)?;
+        arguments::check_granularity(offset, bytes, self.core.granularity)?;
         Ok(reservation)
     }
 }

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use vrampool_backend::{AllocationRequest, BackendError};
-use vrampool_host::{Backend, HostDevice, HostMemory, Placement, RegionMut};
-use vrampool_test_support::{is_inside, passed, skip, test_behind};
+use vrampool_host::{Backend, HostDevice, HostMemory, Memory, Placement, RegionMut};
+use vrampool_test_support::{BackendExt, is_inside, passed, skip, test_behind};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 256 * MIB;
@@ -54,8 +54,13 @@ fn allocate(device: &HostDevice, bytes: u64) -> Result<HostMemory, BackendError>
 }
 
 fn touch(device: &HostDevice, memory: &HostMemory) {
-    let stream = device.create_stream().expect("a stream");
-    device.fill(&stream, RegionMut::whole(memory, &stream), 7).expect("queued");
+    fill(device, memory, 0, memory.len());
+}
+
+fn fill(device: &HostDevice, memory: &HostMemory, offset: u64, bytes: u64) {
+    let stream = device.stream();
+    let region = RegionMut::new(memory, offset, bytes, &stream).expect("inside");
+    device.fill(&stream, region, 7).expect("queued");
     device.synchronize(&stream).expect("no fault");
 }
 
@@ -114,11 +119,7 @@ fn untouched_buffers_count() {
         let mut all = first;
         all.extend(exhaust_all(&devices[0], 5000));
         for (device, held) in devices.iter().zip([all, second]) {
-            let stream = device.create_stream().expect("a stream");
-            for memory in &held {
-                device.fill(&stream, RegionMut::whole(memory, &stream), 7).expect("queued");
-            }
-            device.synchronize(&stream).expect("no fault");
+            held.iter().for_each(|memory| touch(device, memory));
         }
     });
 }
@@ -134,7 +135,7 @@ fn memory_that_was_read_only_counts() {
         let device = HostDevice::new();
         // Reading maps the system's page of zeros, which costs the group nothing until it is written.
         let read = |memory: &HostMemory| {
-            let stream = device.create_stream().expect("a stream");
+            let stream = device.stream();
             let mut bytes = vec![0; 1 << 20];
             for offset in (0..16 * MIB).step_by(1 << 20) {
                 let region = vrampool_host::Region::new(memory, offset, MIB, &stream).expect("inside");
@@ -162,7 +163,7 @@ fn virtual_memory_counts() {
                     mapping.map(&reservation, offset, &physical).expect("mapped");
                     mapping.set_access(&reservation, offset, 16 * MIB).expect("accessible");
                     if pieces.len() % 2 == 0 {
-                        fill(&device, &reservation, offset);
+                        fill(&device, &reservation, offset, 16 * MIB);
                     }
                     pieces.push(physical);
                 }
@@ -172,20 +173,13 @@ fn virtual_memory_counts() {
         assert!(refused.is_some_and(|error| error.is_out_of_memory()), "{} pieces", pieces.len());
         assert!(pieces.len() >= 8, "{} pieces", pieces.len());
         for piece in 0..pieces.len() as u64 {
-            fill(&device, &reservation, piece * 16 * MIB);
+            fill(&device, &reservation, piece * 16 * MIB, 16 * MIB);
         }
         let last = (pieces.len() as u64 - 1) * 16 * MIB;
         mapping.unmap(&reservation, last, 16 * MIB).expect("unmapped");
         pieces.pop();
         mapping.create_physical(&request).expect("what was freed serves");
     });
-}
-
-fn fill(device: &HostDevice, memory: &HostMemory, offset: u64) {
-    let stream = device.create_stream().expect("a stream");
-    let region = RegionMut::new(memory, offset, 16 * MIB, &stream).expect("inside");
-    device.fill(&stream, region, 7).expect("queued");
-    device.synchronize(&stream).expect("no fault");
 }
 
 /// A file that was read or written is in the group's usage, and is dropped when memory is needed.

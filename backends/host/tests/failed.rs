@@ -2,17 +2,17 @@
 //! results that do not exist.
 
 use std::sync::mpsc::channel;
-use vrampool_backend::AllocationRequest;
 use vrampool_host::{
     Backend, BackendError, Event, HostDevice, HostMemory, HostStream, Placement, Region, RegionMut, Stream,
 };
+use vrampool_test_support::BackendExt;
 
 const BYTES: u64 = 64;
 
 fn scene() -> (HostDevice, HostStream, HostMemory) {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(&AllocationRequest::new(BYTES, Placement::HostVisible)).expect("memory");
+    let stream = device.stream();
+    let memory = device.memory(BYTES, Placement::HostVisible);
     (device, stream, memory)
 }
 
@@ -42,7 +42,7 @@ fn assert_all_fail(device: &HostDevice, stream: &HostStream, memory: &HostMemory
     assert_failed("fill", device.fill(stream, whole(), 1));
     assert_failed("download", device.download(stream, Region::whole(memory, stream), &mut bytes));
     assert_failed("launch", stream.launch::<u8, 0, 0>([], [], |[], []| ()));
-    let other = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
+    let other = device.memory(BYTES, Placement::Device);
     assert_failed(
         "copy",
         device.copy(stream, Region::whole(&other, stream), RegionMut::whole(memory, stream)),
@@ -52,7 +52,7 @@ fn assert_all_fail(device: &HostDevice, stream: &HostStream, memory: &HostMemory
 #[test]
 fn every_call_on_a_failed_stream_says_so_and_others_go_on() {
     let (device, stream, memory) = scene();
-    let other = device.create_stream().expect("a stream");
+    let other = device.stream();
     drop(panic_later(&stream));
     assert_failed("synchronize", device.synchronize(&stream));
     assert_all_fail(&device, &stream, &memory);
@@ -79,8 +79,7 @@ fn queued_work_of_a_failed_stream_is_not_done() {
 #[test]
 fn a_stream_that_waits_for_one_that_fails_fails_too() {
     let (device, stream, memory) = scene();
-    let (reader, third) =
-        (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    let (reader, third) = (device.stream(), device.stream());
     let go = panic_later(&stream);
     device.wait(&reader, &device.record(&stream).expect("a point")).expect("queued");
     device.wait(&third, &device.record(&reader).expect("a point")).expect("queued");
@@ -125,7 +124,7 @@ fn threads_that_use_a_stream_while_it_is_retired_are_served_or_refused() {
     use std::sync::atomic::{AtomicU64, Ordering};
     for _ in 0..50 {
         let device = HostDevice::builder().memory_limit(1 << 20).build();
-        let stream = device.create_stream().expect("a stream");
+        let stream = device.stream();
         let done = std::sync::Arc::new(AtomicU64::new(0));
         let queued: u64 = std::thread::scope(|scope| {
             let users: Vec<_> = (0..3)

@@ -3,8 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, BackendError, Event, HostDevice, Placement, Region, RegionMut};
+use vrampool_test_support::{BackendExt, close_gate};
 
 /// Panics when it is dropped, as what a kernel captured or threw may do.
 struct Bomb;
@@ -20,7 +20,7 @@ impl Drop for Bomb {
 #[test]
 fn a_payload_whose_destructor_panics_does_not_end_the_stream() {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     stream.launch::<u8, 0, 0>([], [], |[], []| std::panic::panic_any(Bomb)).expect("queued");
     assert!(device.synchronize(&stream).is_err());
     let event = device.record(&stream).expect("queued");
@@ -31,12 +31,8 @@ fn a_payload_whose_destructor_panics_does_not_end_the_stream() {
 #[test]
 fn a_lost_device_reaches_its_events_whatever_its_queue_holds() {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-        let _ = gate.recv();
-    };
-    stream.launch([], [], hold).expect("queued");
+    let stream = device.stream();
+    let open = close_gate(&stream);
     let bomb = Bomb;
     stream
         .launch::<u8, 0, 0>([], [], move |[], []| {
@@ -55,9 +51,8 @@ fn a_lost_device_reaches_its_events_whatever_its_queue_holds() {
 #[test]
 fn a_kernel_cannot_wait_for_itself() {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let memory =
-        Arc::new(device.allocate(&AllocationRequest::new(64, Placement::HostVisible)).expect("memory"));
+    let stream = device.stream();
+    let memory = Arc::new(device.memory(64, Placement::HostVisible));
     let (inside, same) = (device.clone(), Arc::clone(&memory));
     let itself = stream.clone();
     let (sender, receiver) = channel();
@@ -97,8 +92,8 @@ unsafe impl Pod for Wide {}
 #[test]
 fn elements_that_cannot_be_are_refused_before_they_run() {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(&AllocationRequest::new(128, Placement::Device)).expect("memory");
+    let stream = device.stream();
+    let memory = device.memory(128, Placement::Device);
     let whole = || [RegionMut::whole(&memory, &stream)];
     assert!(stream.launch([], whole(), |[], [_]: [&mut [Nothing]; 1]| {}).is_err());
     assert!(stream.launch([], whole(), |[], [_]: [&mut [Wide]; 1]| {}).is_err());
@@ -112,8 +107,8 @@ fn elements_that_cannot_be_are_refused_before_they_run() {
 #[test]
 fn an_empty_region_overlaps_nothing() {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(&AllocationRequest::new(64, Placement::Device)).expect("memory");
+    let stream = device.stream();
+    let memory = device.memory(64, Placement::Device);
     let empty = Region::new(&memory, 8, 0, &stream).expect("inside");
     stream
         .launch([empty], [RegionMut::whole(&memory, &stream)], |[_], [bytes]: [&mut [u8]; 1]| bytes.fill(1))
@@ -124,7 +119,7 @@ fn an_empty_region_overlaps_nothing() {
 #[test]
 fn a_stream_that_was_waited_for_is_idle() {
     let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     for _ in 0..5_000 {
         stream.launch::<u8, 0, 0>([], [], |_, _| ()).expect("queued");
         device.synchronize(&stream).expect("no fault");

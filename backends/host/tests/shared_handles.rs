@@ -8,7 +8,7 @@ use vrampool_host::{
     AllocationRequest, Backend, BackendError, Call, HostDevice, HostMemory, Physical, Placement, Region,
     RegionMut, ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
 };
-use vrampool_test_support::{is_inside, passed, test_again};
+use vrampool_test_support::{BackendExt, hold, is_inside, passed, test_again};
 
 const PAGE: u64 = 64 * 1024;
 
@@ -42,13 +42,13 @@ fn mapped(device: &HostDevice, physical: &Physical) -> HostMemory {
 }
 
 fn fill(device: &HostDevice, memory: &HostMemory, value: u8) {
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     device.fill(&stream, RegionMut::whole(memory, &stream), value).expect("queued");
     device.synchronize(&stream).expect("no failure");
 }
 
 fn last(device: &HostDevice, memory: &HostMemory) -> u8 {
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let mut byte = [0];
     let end = vrampool_host::Memory::len(memory) - 1;
     device
@@ -82,16 +82,8 @@ fn work_of_two_devices_on_the_same_memory_takes_turns() {
     let physical = shareable(&one, 1);
     let imported = import(&two, export(&one, &physical), PAGE).expect("a handle");
     let [first, second] = [mapped(&one, &physical), mapped(&two, &imported)];
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let (open, gate) = std::sync::mpsc::channel::<()>();
-    let stream = one.create_stream().expect("a stream");
-    let hold = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
-        let _ = sender.send(());
-        let _ = gate.recv();
-        bytes.fill(3);
-    };
-    stream.launch([], [RegionMut::whole(&first, &stream)], hold).expect("queued");
-    receiver.recv().expect("it runs");
+    let stream = one.stream();
+    let open = hold(&stream, RegionMut::whole(&first, &stream), 3);
     std::thread::scope(|scope| {
         let reads = scope.spawn(|| last(&two, &second));
         while two.races() == 0 && !reads.is_finished() {

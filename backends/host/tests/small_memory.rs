@@ -4,7 +4,7 @@
 
 use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, HostDevice, HostMemory, Placement, Region, RegionMut};
-use vrampool_test_support::{is_inside, passed, test_behind};
+use vrampool_test_support::{BackendExt, is_inside, passed, test_behind};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -17,13 +17,13 @@ fn resident() -> u64 {
 }
 
 fn allocate(device: &HostDevice, bytes: u64) -> HostMemory {
-    device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory")
+    device.memory(bytes, Placement::Device)
 }
 
 #[test]
 fn untouched_memory_costs_nothing() {
     let device = HostDevice::builder().memory_limit(8 << 30).build();
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let before = resident();
     let held: Vec<_> = (0..30_000).map(|_| allocate(&device, 60 * KIB)).collect();
     let grown = resident().saturating_sub(before);

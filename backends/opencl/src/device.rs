@@ -1,6 +1,6 @@
 //! A device of OpenCL.
 
-use crate::driver::{BACKEND, Context, Library, QueueOrder, RawDevice};
+use crate::driver::{BACKEND, Context, Library, RawDevice};
 use crate::event::OpenClEvent;
 use crate::listing;
 use crate::memory::{OpenClMemory, origin_of, span};
@@ -19,7 +19,6 @@ use vrampool_backend::{
 #[derive(Debug, Clone)]
 pub struct OpenClDevice {
     pub(crate) core: ForkArc<DeviceCore>,
-    order: QueueOrder,
 }
 
 /// How an [`OpenClDevice`] in a context of its own is to be.
@@ -58,7 +57,7 @@ impl OpenClBuilder {
     pub fn build(self) -> Result<OpenClDevice, BackendError> {
         let (library, device) = at(self.options.ordinal)?;
         let make = || Ok((Context::create(library, device)?, self.options));
-        DeviceCore::find_or(|_| false, make).map(OpenClDevice::from)
+        Ok(OpenClDevice { core: DeviceCore::find_or(|_| false, make)? })
     }
 }
 
@@ -73,7 +72,7 @@ impl OpenClDevice {
         let (library, device) = at(ordinal)?;
         let options = Options { ordinal, is_common: true, ..Options::default() };
         let make = || Ok((Context::create(library, device)?, options));
-        DeviceCore::find_or(|core| core.is_common(&device), make).map(Self::from)
+        Ok(Self { core: DeviceCore::find_or(|core| core.is_common(&device), make)? })
     }
 
     /// The device of this name: `opencl` (the first GPU, or where there is none the first device), `opencl:1`
@@ -96,15 +95,7 @@ impl OpenClDevice {
         let (searched, options) = (context.clone(), Options { ordinal, ..Options::default() });
         let is_it =
             |core: &DeviceCore| core.context.is_same(&searched) && core.context.device().handle() == device;
-        DeviceCore::find_or(is_it, || Ok((context, options))).map(Self::from)
-    }
-
-    /// A handle to the same device whose [`create_stream`](Backend::create_stream) makes queues of this
-    /// order.
-    #[must_use]
-    pub fn with_queue_order(mut self, order: QueueOrder) -> Self {
-        self.order = order;
-        self
+        Ok(Self { core: DeviceCore::find_or(is_it, || Ok((context, options)))? })
     }
 
     /// The device's entry of the list.
@@ -146,20 +137,6 @@ impl OpenClDevice {
         self.core.deferred.bytes()
     }
 
-    /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is
-    /// in order all the same.
-    ///
-    /// # Errors
-    /// Errors of the driver.
-    pub fn create_out_of_order_stream(&self) -> Result<OpenClStream, BackendError> {
-        self.create_stream_of(QueueOrder::OutOfOrder)
-    }
-
-    fn create_stream_of(&self, order: QueueOrder) -> Result<OpenClStream, BackendError> {
-        fork::check()?;
-        Ok(OpenClStream::of(&self.core, self.core.context.create_queue(order)?))
-    }
-
     fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         fork::check()?;
         arguments::check_stream(stream, self.core.id)
@@ -171,12 +148,6 @@ impl OpenClDevice {
             true => Ok(()),
             false => Err(BackendError::invalid("memory", "it is another device's")),
         }
-    }
-}
-
-impl From<ForkArc<DeviceCore>> for OpenClDevice {
-    fn from(core: ForkArc<DeviceCore>) -> Self {
-        Self { core, order: QueueOrder::InOrder }
     }
 }
 
@@ -219,16 +190,7 @@ impl Backend for OpenClDevice {
     fn allocate(&self, request: &AllocationRequest<'_>) -> Result<OpenClMemory, BackendError> {
         let &AllocationRequest { bytes, kind, .. } = request;
         fork::check()?;
-        if bytes == 0 {
-            return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
-        }
-        let most = self.core.properties.max_allocation;
-        if bytes > most {
-            return Err(BackendError::invalid(
-                "bytes",
-                format!("{bytes} are more than the {most} that one allocation of this device may have"),
-            ));
-        }
+        arguments::check_size(bytes, self.core.properties.max_allocation)?;
         let origin = origin_of(kind, &self.core)?;
         self.core.deferred.sweep();
         let allocation = self.core.allocate(bytes, origin);
@@ -244,7 +206,8 @@ impl Backend for OpenClDevice {
     }
 
     fn create_stream(&self) -> Result<OpenClStream, BackendError> {
-        self.create_stream_of(self.order)
+        fork::check()?;
+        Ok(OpenClStream::of(&self.core, self.core.context.create_queue()?))
     }
 
     fn synchronize(&self, stream: &OpenClStream) -> Result<(), BackendError> {
@@ -254,7 +217,7 @@ impl Backend for OpenClDevice {
 
     fn record(&self, stream: &OpenClStream) -> Result<OpenClEvent, BackendError> {
         self.check_stream(stream)?;
-        Ok(OpenClEvent::new(self.core.context.record(stream.raw())?))
+        Ok(OpenClEvent { raw: self.core.context.record(stream.raw())? })
     }
 
     fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> Result<(), BackendError> {
@@ -277,7 +240,7 @@ impl Backend for OpenClDevice {
         arguments::same_length(source.len(), destination.len())?;
         source.memory().use_on(stream);
         destination.memory().use_on(stream);
-        if source.memory().is_mapped() && destination.memory().is_mapped() {
+        if source.memory().allocation.is_mapped() && destination.memory().allocation.is_mapped() {
             destination.memory().give_to_kernels(stream)?;
         }
         self.core.context.copy(stream.raw(), span(&source)?, span(&destination)?)

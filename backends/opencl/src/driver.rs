@@ -19,12 +19,11 @@ mod program;
 mod queue;
 mod test_kernels;
 
-pub(crate) use allocation::{Allocation, KERNEL, Origin, Span, SubBuffer};
+pub(crate) use allocation::{Allocation, KERNEL, Origin, Span};
 pub(crate) use context::{Context, RawEvent};
 pub(crate) use device::RawDevice;
 pub(crate) use handle::Handle;
 pub(crate) use library::{BACKEND, Library};
 pub use program::{Arguments, Grid, Kernel, Program};
 pub(crate) use queue::Queue;
-pub use queue::QueueOrder;
 pub use test_kernels::TestKernels;

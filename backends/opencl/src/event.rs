@@ -9,12 +9,6 @@ pub struct OpenClEvent {
     pub(crate) raw: RawEvent,
 }
 
-impl OpenClEvent {
-    pub(crate) fn new(raw: RawEvent) -> Self {
-        Self { raw }
-    }
-}
-
 impl Event for OpenClEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
         fork::check()?;

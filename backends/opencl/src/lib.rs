@@ -5,10 +5,9 @@
 //! * All callers that open a device by its number or name share one context of it. A device of
 //!   [the program's own context](OpenClDevice::from_context), or [one by itself](OpenClDevice::builder), is
 //!   another one.
-//! * Streams are queues of either [order](QueueOrder), new ones or
-//!   [the program's own](OpenClDevice::wrap_queue). One queue has one id, however often it is wrapped.
-//! * Kernels take regions as [`OpenClView`] and [`OpenClViewMut`]: a buffer and an offset, or a
-//!   [sub-buffer](OpenClSubBuffer).
+//! * Streams are queues that run work in order, new ones or [the program's own](OpenClDevice::wrap_queue). One queue
+//!   has one id, however often it is wrapped.
+//! * Kernels take regions as [`OpenClView`] and [`OpenClViewMut`]: a buffer and an offset.
 //! * A [`Program`] is compiled here, for callers without an OpenCL library of their own, and its kernels are
 //!   launched on streams.
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
@@ -36,13 +35,13 @@ mod view;
 
 pub use bytemuck;
 pub use device::{OpenClBuilder, OpenClDevice};
-pub use driver::{Arguments, Grid, Kernel, Program, QueueOrder, TestKernels};
+pub use driver::{Arguments, Grid, Kernel, Program, TestKernels};
 pub use event::OpenClEvent;
 pub use listing::list;
 pub use memory::OpenClMemory;
 pub use opencl_sys;
 pub use stream::OpenClStream;
-pub use view::{OpenClSubBuffer, OpenClView, OpenClViewMut};
+pub use view::{OpenClView, OpenClViewMut};
 pub use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, DeviceListing, Event,
     Memory, MemoryInfo, MemoryKind, Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,

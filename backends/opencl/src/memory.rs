@@ -95,11 +95,6 @@ impl OpenClMemory {
         }
     }
 
-    /// Whether the host has it mapped, and so copies go to and from an address.
-    pub(crate) fn is_mapped(&self) -> bool {
-        self.allocation.is_mapped()
-    }
-
     /// Makes its buffer, and not the address at which it is mapped, what later work on `stream` uses.
     pub(crate) fn give_to_kernels(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         self.allocation.give_to_kernels(|| self.record_users())?;

@@ -1,6 +1,6 @@
 //! Streams: created here, or foreign queues.
 
-use crate::driver::{Queue, QueueOrder};
+use crate::driver::Queue;
 use crate::shared::DeviceCore;
 use crate::stream_core::StreamCore;
 use opencl_sys::cl_command_queue;
@@ -31,20 +31,11 @@ impl OpenClStream {
     }
 
     /// The queue, for kernels and libraries. It is good for as long as this stream, a clone of it, or a count
-    /// of the caller's own (`clRetainCommandQueue`) is there.
-    ///
-    /// On an in-order queue, what is enqueued is ordered with the stream's work like its own. On an
-    /// out-of-order queue it comes after the stream's work before it and before the stream's work after it;
-    /// what the program enqueues between the two has no order of its own.
+    /// of the caller's own (`clRetainCommandQueue`) is there. What is enqueued on it is ordered with the stream's work
+    /// like its own.
     #[must_use]
     pub fn queue(&self) -> cl_command_queue {
         self.inner.core.queue().handle().raw()
-    }
-
-    /// In what order the queue runs what is enqueued on it.
-    #[must_use]
-    pub fn order(&self) -> QueueOrder {
-        self.inner.core.queue().order()
     }
 
     pub(crate) fn raw(&self) -> &Queue {

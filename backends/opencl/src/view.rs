@@ -1,23 +1,20 @@
 //! Typed views of regions, for kernels.
 
-use crate::driver::SubBuffer;
-use crate::memory::{OpenClMemory, span};
+use crate::memory::OpenClMemory;
 use crate::stream::OpenClStream;
 use bytemuck::Pod;
 use opencl_sys::cl_mem;
 use std::fmt;
 use std::marker::PhantomData;
 use vrampool_backend::access::{Read, Write};
-use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_backend::{BackendError, Region, RegionMut, arguments};
 
 /// A region as `T`s that one stream may read: the buffer that a kernel takes, and where in it the region is.
 ///
 /// A kernel on the view's stream takes [`cl_mem`](Self::cl_mem) and, as a number, [`offset`](Self::offset)
-/// (bytes) or [`first`](Self::first) (elements). A kernel that takes no offset gets a
-/// [sub-buffer](Self::sub_buffer).
+/// (bytes) or [`first`](Self::first) (elements).
 pub struct OpenClView<'a, T, A = Read> {
     len: usize,
-    stream: OpenClStream,
     /// Keeps the memory alive, and where it is.
     region: Region<'a, OpenClMemory>,
     kind: PhantomData<fn() -> (T, A)>,
@@ -25,14 +22,6 @@ pub struct OpenClView<'a, T, A = Read> {
 
 /// A region as `T`s that one stream may read and write. As [`OpenClView`].
 pub type OpenClViewMut<'a, T> = OpenClView<'a, T, Write>;
-
-/// A buffer that is a region of another one, for kernels that take no offset.
-#[derive(Debug)]
-pub struct OpenClSubBuffer<'a> {
-    raw: SubBuffer,
-    /// Keeps the memory alive, and where it is.
-    _region: Region<'a, OpenClMemory>,
-}
 
 impl OpenClStream {
     /// `region`, made for this stream, as `T`s to read.
@@ -52,23 +41,11 @@ impl OpenClStream {
         region: Region<'a, OpenClMemory>,
     ) -> Result<OpenClView<'a, T, A>, BackendError> {
         self.check_regions(Some(&region), None)?;
-        let size = size_of::<T>() as u64;
-        let whole = |bytes: u64| bytes.checked_rem(size) == Some(0);
-        let len = usize::try_from(region.len().checked_div(size).unwrap_or(0));
-        let (Ok(len), true, true) = (len, whole(region.len()), whole(region.offset())) else {
-            return Err(BackendError::invalid(
-                "region",
-                format!(
-                    "{} bytes at offset {} are not a whole number of {} from the start of the memory on",
-                    region.len(),
-                    region.offset(),
-                    std::any::type_name::<T>()
-                ),
-            ));
-        };
+        // So that the kernel indexes the buffer with the number of the first element.
+        let len = arguments::elements::<T, _>(&region, region.offset(), size_of::<T>() as u64)?;
         region.memory().give_to_kernels(self)?;
         region.memory().use_on(self);
-        Ok(OpenClView { len, stream: self.clone(), region, kind: PhantomData })
+        Ok(OpenClView { len, region, kind: PhantomData })
     }
 
     /// `region`, made for this stream, as `T`s to read and write.
@@ -119,35 +96,6 @@ impl<'a, T, A> OpenClView<'a, T, A> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// A buffer that is just this region. Making one is a call of the driver; a kernel that takes an offset
-    /// saves it.
-    ///
-    /// # Errors
-    /// [`BackendError::InvalidArgument`] when the region is empty, or does not begin at a multiple of
-    /// [`Properties::alignment`](vrampool_backend::Properties::alignment); else errors of the driver.
-    pub fn sub_buffer(&self) -> Result<OpenClSubBuffer<'a>, BackendError> {
-        let alignment = self.stream.core().properties.alignment;
-        if self.region.is_empty() || !self.region.offset().is_multiple_of(alignment) {
-            return Err(BackendError::invalid(
-                "region",
-                format!(
-                    "{} bytes at offset {} are not a sub-buffer, which has at least 1 byte, from a multiple of {alignment} on",
-                    self.region.len(),
-                    self.region.offset()
-                ),
-            ));
-        }
-        Ok(OpenClSubBuffer { raw: SubBuffer::new(span(&self.region)?)?, _region: self.region.clone() })
-    }
-}
-
-impl OpenClSubBuffer<'_> {
-    /// The buffer. It is good for as long as this is there; what is enqueued with it keeps it.
-    #[must_use]
-    pub fn cl_mem(&self) -> cl_mem {
-        self.raw.handle().raw()
     }
 }
 

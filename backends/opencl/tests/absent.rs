@@ -1,9 +1,8 @@
 //! Without a library, a platform or a device, every way in is a typed error. Each case is a process of its
 //! own.
 
-use std::process::Command;
-use vrampool_opencl::{BackendError, OpenClDevice, list};
-use vrampool_test_support::{passed, test_again};
+use vrampool_opencl::{OpenClDevice, list};
+use vrampool_test_support::{CLibraries, assert_unavailable, passed, test_again};
 
 /// Returns the error of every function that opens a device, in a process with this variable.
 fn answer(variable: &str, value: &str) -> String {
@@ -22,14 +21,7 @@ fn asked_by_the_other_tests() {
         OpenClDevice::open_by_name("").map(|_| ()),
         OpenClDevice::builder(0).memory_limit(1).build().map(|_| ()),
     ];
-    for answer in answers {
-        let error = answer.expect_err("there is no device");
-        assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
-        let BackendError::Unavailable { backend, reason, .. } = &error else { unreachable!() };
-        assert_eq!(*backend, "opencl");
-        assert!(!reason.is_empty());
-        println!("{error}");
-    }
+    println!("{}", assert_unavailable("opencl", answers).join("\n"));
     let first = &list();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -78,13 +70,8 @@ fn a_loader_without_a_driver_is_a_typed_error() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_library_that_is_no_good_is_a_typed_error() {
-    if Command::new("cc").arg("--version").output().is_err() {
-        vrampool_test_support::skipped("there is no C compiler");
-        return;
-    }
-    let folder = std::env::temp_dir().join(format!("vrampool-opencl-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let (library, file) = (folder.join("libOpenCL.so"), folder.join("library.c"));
+    let Some(libraries) = CLibraries::new("opencl") else { return };
+    let library = libraries.folder().join("libOpenCL.so");
     std::fs::write(&library, "no library at all").expect("a file");
     let path = library.to_string_lossy();
     assert!(answer("OPENCL_DYLIB_PATH", &path).contains("no OpenCL library was found"));
@@ -102,15 +89,10 @@ fn a_library_that_is_no_good_is_a_typed_error() {
         for name in functions().filter(|name| *name != without) {
             text += &format!("long {name}() {{ return 0; }}\n");
         }
-        std::fs::write(&file, text).expect("a file");
-        let built =
-            Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&file).output();
-        let built = built.expect("it starts");
-        assert!(built.status.success(), "{built:?}");
+        libraries.compile("libOpenCL.so", &text, &[]).expect("it compiles");
         let answer = answer("OPENCL_DYLIB_PATH", &path);
         assert!(answer.contains(reason), "{reason}: {answer}");
     }
-    std::fs::remove_dir_all(&folder).expect("it was there");
 }
 
 /// Every function that the crate looks up, read from where it does, but the two that the library above has.

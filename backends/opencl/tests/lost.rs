@@ -5,9 +5,8 @@ use opencl3::command_queue::enqueue_nd_range_kernel;
 use opencl3::context::{Context, context::retain_context};
 use opencl3::kernel::Kernel;
 use opencl3::program::Program;
-use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, Placement, RegionMut, list};
-use vrampool_test_support::require;
+use vrampool_test_support::{BackendExt, require};
 
 const SOURCE: &str = "__kernel void nowhere(__global int *to, ulong far) { to[far + get_global_id(0)] = 1; }";
 
@@ -24,7 +23,7 @@ fn guarded_device() -> Option<OpenClDevice> {
 
 /// Writes far beyond `view`'s buffer.
 fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
-    let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
+    let memory = device.memory(4096, Placement::Device);
     let view = stream.view_mut::<u8>(RegionMut::whole(&memory, stream)).expect("a view");
     // SAFETY: the context is alive; `opencl3` releases one count of it.
     unsafe { retain_context(device.context()) }.expect("a context");
@@ -49,9 +48,9 @@ fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
 #[test]
 fn a_bad_address_loses_the_device_and_says_so() {
     let Some(device) = guarded_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
-    let pinned = device.allocate(&AllocationRequest::new(4096, Placement::HostVisible)).expect("memory");
+    let stream = device.stream();
+    let memory = device.memory(4096, Placement::Device);
+    let pinned = device.memory(4096, Placement::HostVisible);
     write_to_nowhere(&device, &stream);
     let lost = |answer: Result<(), BackendError>| {
         let error = answer.expect_err("the context is lost");

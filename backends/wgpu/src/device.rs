@@ -13,7 +13,8 @@ use std::sync::Arc;
 use vrampool_backend::spi::find_device;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceListing, Memory, MemoryInfo,
-    Placement, Properties, Region, RegionMut, arguments, fork,
+    Placement, Properties, Region, RegionMut, StreamId, arguments,
+    fork::{self, ForkArc},
 };
 use wgpu::BufferUsages;
 
@@ -21,7 +22,7 @@ use wgpu::BufferUsages;
 /// handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct WgpuDevice {
-    pub(crate) core: Arc<DeviceCore>,
+    pub(crate) core: ForkArc<DeviceCore>,
 }
 
 impl WgpuDevice {
@@ -34,7 +35,7 @@ impl WgpuDevice {
     /// there is no adapter of this number; [`BackendError::WouldBlock`] in a browser, see
     /// [`request`](Self::request); else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
-        Ok(Self { core: opening::open(ordinal)? })
+        Ok(Self { core: opening::open(ordinal)?.into() })
     }
 
     /// As [`open`](Self::open), as a future: the way to a device in a browser, where 0 is the one adapter that the
@@ -58,7 +59,7 @@ impl WgpuDevice {
         if !cfg!(target_arch = "wasm32") {
             return Self::open(ordinal);
         }
-        Ok(Self { core: opening::request(ordinal).await? })
+        Ok(Self { core: opening::request(ordinal).await?.into() })
     }
 
     /// The device of this name: `wgpu` (the first), `wgpu:1`, or `1`.
@@ -79,7 +80,7 @@ impl WgpuDevice {
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the queue is another device's; [`BackendError::DeviceLost`].
     pub fn from_parts(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
-        Ok(Self { core: opening::adopt(device, queue)? })
+        Ok(Self { core: opening::adopt(device, queue)?.into() })
     }
 
     /// Another device to the pool, on the same device of wgpu's, that allocates at most `bytes` of memory at
@@ -90,7 +91,7 @@ impl WgpuDevice {
     pub fn with_memory_limit(&self, bytes: u64) -> Result<Self, BackendError> {
         self.core.gpu.check()?;
         let (gpu, listed) = (Arc::clone(&self.core.gpu), self.core.listed.clone());
-        Ok(Self { core: Arc::new(DeviceCore::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
+        Ok(Self { core: ForkArc::new(DeviceCore::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
     }
 
     /// The adapter's entry of the list. Its number is that in the list it was opened from, and 0 for
@@ -155,23 +156,20 @@ impl WgpuDevice {
         destination: &[u8],
     ) -> Result<Span<'a>, BackendError> {
         self.check_stream(stream)?;
-        stream.check_regions(Some(source), None)?;
+        stream.check_regions(&[source], &[])?;
         arguments::same_length(source.len(), destination.len() as u64)?;
         Span::around(source, BufferUsages::COPY_SRC, "source")
     }
 
     fn check_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: usize) -> Result<(), BackendError> {
         self.core.gpu.check_known()?;
-        if !Arc::ptr_eq(&memory.device, &self.core) {
+        if memory.device.id != self.core.id {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement != Placement::HostVisible {
             return Err(BackendError::unsupported("mapping memory that is not host-visible"));
         }
-        match offset.checked_add(bytes as u64) {
-            Some(end) if end <= memory.len() => Ok(()),
-            _ => Err(BackendError::invalid("range", format!("it leaves a memory of {} bytes", memory.len()))),
-        }
+        arguments::check_range(offset, bytes as u64, memory.len()).map(|_| ())
     }
 
     fn create(
@@ -183,24 +181,13 @@ impl WgpuDevice {
         let gpu = &self.core.gpu;
         // Mapped once, the bytes count as written, so that wgpu does not clear what the host has put there.
         let mapped_at_creation = usage.contains(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE);
-        let label = label.or(Some("vrampool"));
-        let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
-        let buffer = gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))?;
+        let buffer = gpu.create_buffer(label.unwrap_or("vrampool"), size, usage, mapped_at_creation)?;
         if mapped_at_creation {
             // Only of a buffer that is there: of one that failed it is another error.
             gpu.ask("Buffer::unmap", || buffer.unmap())?;
         }
         gpu.check()?;
         Ok(buffer)
-    }
-}
-
-impl Drop for WgpuDevice {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.core));
-        }
     }
 }
 
@@ -236,10 +223,7 @@ impl Backend for WgpuDevice {
         fork::check()?;
         let properties = &self.core.properties;
         let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
-        if bytes == 0 || bytes > properties.max_allocation {
-            let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
-            return Err(BackendError::invalid("bytes", reason));
-        }
+        arguments::check_size(bytes, properties.max_allocation)?;
         let size = bytes.next_multiple_of(GRANULARITY);
         // wgpu releases the memory of dropped buffers only when it is polled.
         self.core.limit_dropped()?;
@@ -274,7 +258,7 @@ impl Backend for WgpuDevice {
 
     fn create_stream(&self) -> Result<WgpuStream, BackendError> {
         self.core.gpu.check_known()?;
-        Ok(WgpuStream::new(&self.core))
+        Ok(WgpuStream { id: StreamId::next(), device: self.core.clone() })
     }
 
     fn synchronize(&self, stream: &WgpuStream) -> Result<(), BackendError> {
@@ -285,13 +269,13 @@ impl Backend for WgpuDevice {
     fn record(&self, stream: &WgpuStream) -> Result<WgpuEvent, BackendError> {
         self.check_stream(stream)?;
         self.core.gpu.check_known()?;
-        Ok(WgpuEvent::new(self.core.recorder.mark(), &self.core))
+        Ok(WgpuEvent { batch: self.core.recorder.mark().into(), device: self.core.clone() })
     }
 
     /// There is nothing to do: what is enqueued later is done later.
     fn wait(&self, stream: &WgpuStream, event: &WgpuEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        if !Arc::ptr_eq(&event.device, &self.core) {
+        if event.device.id != self.core.id {
             return Err(BackendError::invalid("event", "it is another device's"));
         }
         self.core.gpu.check_known()
@@ -305,7 +289,7 @@ impl Backend for WgpuDevice {
     ) -> Result<(), BackendError> {
         let destination = destination.as_region();
         self.check_stream(stream)?;
-        stream.check_regions(Some(&source), Some(&destination))?;
+        stream.check_regions(&[&source], &[&destination])?;
         arguments::same_length(source.len(), destination.len())?;
         let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
@@ -323,7 +307,7 @@ impl Backend for WgpuDevice {
     ) -> Result<(), BackendError> {
         let destination = destination.as_region();
         self.check_stream(stream)?;
-        stream.check_regions(None, Some(&destination))?;
+        stream.check_regions(&[], &[&destination])?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
         self.core.fill(to, value)
     }
@@ -336,7 +320,7 @@ impl Backend for WgpuDevice {
     ) -> Result<(), BackendError> {
         let destination = destination.as_region();
         self.check_stream(stream)?;
-        stream.check_regions(None, Some(&destination))?;
+        stream.check_regions(&[], &[&destination])?;
         arguments::same_length(source.len() as u64, destination.len())?;
         self.core.upload(source, Span::new(&destination, BufferUsages::COPY_DST, "destination")?)
     }

@@ -2,8 +2,10 @@
 
 use crate::batch::Batch;
 use crate::shared::DeviceCore;
-use std::sync::Arc;
-use vrampool_backend::{BackendError, Event, fork};
+use vrampool_backend::{
+    BackendError, Event,
+    fork::{self, ForkArc},
+};
 
 /// A point in a [`WgpuStream`](crate::WgpuStream).
 ///
@@ -15,23 +17,8 @@ use vrampool_backend::{BackendError, Event, fork};
 /// stream.
 #[derive(Debug)]
 pub struct WgpuEvent {
-    batch: Arc<Batch>,
-    pub(crate) device: Arc<DeviceCore>,
-}
-
-impl WgpuEvent {
-    pub(crate) fn new(batch: Arc<Batch>, device: &Arc<DeviceCore>) -> Self {
-        Self { batch, device: Arc::clone(device) }
-    }
-}
-
-impl Drop for WgpuEvent {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // Both are the parent's: they are never dropped here.
-            std::mem::forget((Arc::clone(&self.batch), Arc::clone(&self.device)));
-        }
-    }
+    pub(crate) batch: ForkArc<Batch>,
+    pub(crate) device: ForkArc<DeviceCore>,
 }
 
 impl Event for WgpuEvent {

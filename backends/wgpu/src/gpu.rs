@@ -67,32 +67,20 @@ impl Drop for Done {
 
 /// A call that is always refused, with a validation error: in silence on a lost device alone.
 fn call_refused(device: &wgpu::Device) {
-    let usage = wgpu::BufferUsages::empty();
-    drop(device.create_buffer(&wgpu::BufferDescriptor {
-        label: None,
-        size: 4,
-        usage,
-        mapped_at_creation: false,
-    }));
+    drop(word(device, wgpu::BufferUsages::empty()));
 }
 
-pub(crate) fn would_block(operation: &'static str) -> BackendError {
-    BackendError::would_block(operation)
+fn word(device: &wgpu::Device, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    let descriptor = wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: false };
+    device.create_buffer(&descriptor)
 }
 
 impl Gpu {
     /// A device that others use too: its handlers stay theirs.
     pub(crate) fn shared(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
         let deferred = DeferredErrors::default();
-        let probe = caught(&device, &deferred, "Device::create_buffer", || {
-            let usage = wgpu::BufferUsages::COPY_DST;
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: None,
-                size: 4,
-                usage,
-                mapped_at_creation: false,
-            })
-        })?;
+        let make = || word(&device, wgpu::BufferUsages::COPY_DST);
+        let probe = caught(&device, &deferred, "Device::create_buffer", make)?;
         let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default(), deferred };
         if cfg!(target_arch = "wasm32") {
             // There, callbacks do not replace each other.
@@ -204,6 +192,17 @@ impl Gpu {
         caught(&self.device, &self.deferred, call, calls)
     }
 
+    pub(crate) fn create_buffer(
+        &self,
+        label: &str,
+        size: u64,
+        usage: wgpu::BufferUsages,
+        mapped_at_creation: bool,
+    ) -> Result<wgpu::Buffer, BackendError> {
+        let descriptor = wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation };
+        self.ask("Device::create_buffer", || self.device.create_buffer(&descriptor))
+    }
+
     /// Lets wgpu find out what is done, call back, and free what nothing uses.
     pub(crate) fn poll(&self) -> Result<(), BackendError> {
         self.poll_until(wgpu::PollType::Poll)
@@ -222,7 +221,7 @@ impl Gpu {
         if cfg!(target_arch = "wasm32") {
             // A browser polls by itself, between the calls.
             let waits = !matches!(until, wgpu::PollType::Poll) && done.load(Relaxed) < submitted;
-            return if waits { Err(would_block("waiting for the device")) } else { Ok(()) };
+            return if waits { Err(BackendError::would_block("waiting for the device")) } else { Ok(()) };
         }
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
             Ok(Ok(status)) => {

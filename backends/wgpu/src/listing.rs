@@ -1,7 +1,6 @@
 //! Available adapters.
 
 use crate::error::now;
-use crate::gpu::would_block;
 use std::sync::OnceLock;
 use vrampool_backend::{BackendError, DeviceKind, DeviceListing, fork};
 
@@ -22,7 +21,7 @@ pub fn list() -> Result<Vec<DeviceListing>, BackendError> {
 
 /// In the order of their numbers; at least one.
 pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
-    now(request_adapters()).ok_or_else(|| would_block("listing devices"))?
+    now(request_adapters()).ok_or_else(|| BackendError::would_block("listing devices"))?
 }
 
 /// As [`adapters`], as a future, which is ready at once outside a browser.

@@ -3,9 +3,11 @@
 use crate::gpu::GRANULARITY;
 use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
 use vrampool_backend::spi::Grant;
-use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
+use vrampool_backend::{
+    BackendError, Memory, MemoryKind, Placement, Region, Usage,
+    fork::{self, ForkArc},
+};
 use wgpu::BufferUsages;
 
 /// Memory of a [`WgpuDevice`](crate::WgpuDevice): one [`wgpu::Buffer`].
@@ -28,7 +30,7 @@ pub struct WgpuMemory {
     grant: Option<Grant>,
     /// Held while the host reads or writes the bytes, so that two threads never do at once.
     host: Mutex<()>,
-    pub(crate) device: Arc<DeviceCore>,
+    pub(crate) device: ForkArc<DeviceCore>,
 }
 
 impl WgpuMemory {
@@ -41,9 +43,9 @@ impl WgpuMemory {
         len: u64,
         kind: MemoryKind,
         grant: Option<Grant>,
-        device: &Arc<DeviceCore>,
+        device: &ForkArc<DeviceCore>,
     ) -> Self {
-        Self { buffer, len, kind, grant, host: Mutex::new(()), device: Arc::clone(device) }
+        Self { buffer, len, kind, grant, host: Mutex::new(()), device: device.clone() }
     }
 
     /// `usages` as a [`MemoryKind`] has them.
@@ -89,8 +91,8 @@ impl WgpuMemory {
 impl Drop for WgpuMemory {
     fn drop(&mut self) {
         if fork::is_forked() {
-            // Both are the parent's: they are never dropped here.
-            return std::mem::forget((self.buffer.clone(), Arc::clone(&self.device)));
+            // It is the parent's: it is never dropped here.
+            return std::mem::forget(self.buffer.clone());
         }
         self.device.defer_release(&self.buffer, self.grant.take());
     }

@@ -1,7 +1,7 @@
 //! Opens devices: one state for each device of wgpu's, shared by all its handles.
 
 use crate::error::now;
-use crate::gpu::{Gpu, would_block};
+use crate::gpu::Gpu;
 use crate::listing;
 use crate::shared::{DeviceCore, Identity};
 use std::cell::Cell;
@@ -28,7 +28,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Arc<DeviceCore>, BackendError> {
     OPEN.find_or_open(is_it, || {
         // Relaxed: one device is opened at a time.
         LOST.fetch_add(u64::from(is_lost.get()), Ordering::Relaxed);
-        now(request_anew(ordinal)).ok_or_else(|| would_block("opening a device"))?
+        now(request_anew(ordinal)).ok_or_else(|| BackendError::would_block("opening a device"))?
     })
 }
 

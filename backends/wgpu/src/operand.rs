@@ -31,7 +31,7 @@ impl<'a> Operand<'a> {
         stream: &WgpuStream,
         region: &'a Region<'_, WgpuMemory>,
     ) -> Result<Self, BackendError> {
-        stream.check_regions(Some(region), None)?;
+        stream.check_regions(&[region], &[])?;
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
         let (buffer, limits) = (region.memory().buffer(), &stream.device.limits);
         if !buffer.usage().contains(BufferUsages::STORAGE) {
@@ -81,18 +81,6 @@ impl<'a> Operand<'a> {
             )),
         }
     }
-}
-
-/// Refuses a written region that overlaps another one.
-pub(crate) fn check_disjoint(
-    read: &[&Region<'_, WgpuMemory>],
-    written: &[&Region<'_, WgpuMemory>],
-) -> Result<(), BackendError> {
-    let others = |nth| read.iter().chain(&written[..nth]);
-    if written.iter().enumerate().any(|(nth, region)| others(nth).any(|other| region.overlaps(other))) {
-        return Err(BackendError::invalid("region", "a written range overlaps another one of the same call"));
-    }
-    Ok(())
 }
 
 /// As many threads as elements, or fewer, which take several in turn.

@@ -3,14 +3,15 @@
 use crate::device::WgpuDevice;
 use crate::error::blame;
 use crate::memory::WgpuMemory;
-use crate::operand::{Operand, check_disjoint};
+use crate::operand::Operand;
 use crate::recorder::{PARAMETERS, PARAMETERS_SIZE};
 use crate::shared::DeviceCore;
 use crate::stream::WgpuStream;
-use std::mem;
 use std::num::NonZero;
-use std::sync::Arc;
-use vrampool_backend::{BackendError, Region, RegionMut, fork};
+use vrampool_backend::{
+    BackendError, Region, RegionMut, arguments,
+    fork::{self, ForkArc},
+};
 
 /// A shader module in WGSL, compiled for one device: for kernels that are launched often and among the pool's
 /// operations. A launch is recorded with these operations and submitted with them, unlike commands of
@@ -37,8 +38,8 @@ use vrampool_backend::{BackendError, Region, RegionMut, fork};
 /// ```
 #[derive(Debug)]
 pub struct Program {
-    module: wgpu::ShaderModule,
-    device: Arc<DeviceCore>,
+    module: ForkArc<wgpu::ShaderModule>,
+    device: ForkArc<DeviceCore>,
 }
 
 /// A kernel of a [`Program`]. Threads may share it.
@@ -50,28 +51,9 @@ pub struct Program {
 /// region, so words before the region's first one belong to others.
 #[derive(Debug)]
 pub struct Kernel {
-    pipeline: wgpu::ComputePipeline,
-    layout: wgpu::BindGroupLayout,
+    compiled: ForkArc<(wgpu::ComputePipeline, wgpu::BindGroupLayout)>,
     regions: u32,
-    device: Arc<DeviceCore>,
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // They are the parent's: they are never dropped here.
-            mem::forget((self.module.clone(), Arc::clone(&self.device)));
-        }
-    }
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // As the program.
-            mem::forget((self.pipeline.clone(), self.layout.clone(), Arc::clone(&self.device)));
-        }
-    }
+    device: ForkArc<DeviceCore>,
 }
 
 impl Program {
@@ -87,7 +69,7 @@ impl Program {
         let module =
             gpu.ask("Device::create_shader_module", || gpu.device().create_shader_module(descriptor));
         let module = module.map_err(|error| blame("source", error))?;
-        Ok(Self { module, device: Arc::clone(&device.core) })
+        Ok(Self { module: ForkArc::new(module), device: device.core.clone() })
     }
 
     /// The entry point of this name, which takes so many regions.
@@ -129,8 +111,8 @@ impl Program {
             });
             (pipeline, layout)
         });
-        let (pipeline, layout) = made.map_err(|error| blame("kernel", error))?;
-        Ok(Kernel { pipeline, layout, regions, device: Arc::clone(&self.device) })
+        let compiled = ForkArc::new(made.map_err(|error| blame("kernel", error))?);
+        Ok(Kernel { compiled, regions, device: self.device.clone() })
     }
 }
 
@@ -152,12 +134,10 @@ impl Kernel {
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
         fork::check()?;
-        if !Arc::ptr_eq(&stream.device, &self.device) {
-            return Err(BackendError::invalid("stream", "it belongs to another device than the kernel"));
-        }
+        arguments::check_stream(stream, self.device.id)?;
         let written: Vec<_> = written.iter().map(RegionMut::as_region).collect();
         let (read, written): (Vec<_>, Vec<_>) = (read.iter().collect(), written.iter().collect());
-        check_disjoint(&read, &written)?;
+        stream.check_regions(&read, &written)?;
         let operands = read.into_iter().chain(written).map(|region| Operand::new(stream, region));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
         if operands.len() != self.regions as usize {
@@ -188,7 +168,7 @@ impl Kernel {
         parameters: &[u32],
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
-        let gpu = &self.device.gpu;
+        let (gpu, (pipeline, layout)) = (&self.device.gpu, &*self.compiled);
         self.device.recorder.record(gpu, |commands| {
             let uniforms = commands.uniforms()?;
             let binding = |buffer, offset, size| {
@@ -200,15 +180,14 @@ impl Kernel {
                 resource: binding(operand.buffer, operand.offset, NonZero::new(operand.size)),
             });
             let entries: Vec<_> = std::iter::once(first).chain(others).collect();
-            let descriptor =
-                wgpu::BindGroupDescriptor { label: None, layout: &self.layout, entries: &entries };
+            let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
             // By itself: a group that is refused must not get among the commands, which it would take with
             // it.
             let group =
                 gpu.ask("Device::create_bind_group", || gpu.device().create_bind_group(&descriptor))?;
             let offset = commands.parameters(bytemuck::cast_slice(parameters));
             let mut pass = commands.encoder().begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            pass.set_pipeline(&self.pipeline);
+            pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &group, &[offset]);
             pass.dispatch_workgroups(groups.0, groups.1, 1);
             Ok(())

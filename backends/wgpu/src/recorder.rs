@@ -135,9 +135,9 @@ impl Recorder {
     }
 
     /// Submits the list if it is this one, empty or not.
-    pub(crate) fn submit_through(&self, gpu: &Gpu, batch: &Arc<Batch>) -> Result<(), BackendError> {
+    pub(crate) fn submit_through(&self, gpu: &Gpu, batch: &Batch) -> Result<(), BackendError> {
         let open = self.open.lock();
-        let current = Arc::ptr_eq(&open.borrow().batch, batch);
+        let current = std::ptr::eq(&*open.borrow().batch, batch);
         if current { self.submit(gpu) } else { Ok(()) }
     }
 
@@ -227,14 +227,8 @@ impl Commands<'_> {
         if let Some(uniforms) = &self.open.uniforms {
             return Ok(uniforms.clone());
         }
-        let uniforms = self.gpu.ask("Device::create_buffer", || {
-            self.gpu.device().create_buffer(&wgpu::BufferDescriptor {
-                label: Some("vrampool: parameters"),
-                size: self.uniforms,
-                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })?;
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let uniforms = self.gpu.create_buffer("vrampool: parameters", self.uniforms, usage, false)?;
         Ok(self.open.uniforms.insert(uniforms).clone())
     }
 

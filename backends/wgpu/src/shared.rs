@@ -15,6 +15,7 @@ use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceListing, Prop
 /// The common state of a device's handles, streams, events and memory.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
+    pub(crate) gpu: Arc<Gpu>,
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
     pub(crate) listed: DeviceListing,
@@ -30,7 +31,6 @@ pub(crate) struct DeviceCore {
     pub(crate) pattern: OnceLock<wgpu::Buffer>,
     pub(crate) partial_word: OnceLock<PartialWord>,
     pub(crate) recorder: Recorder,
-    pub(crate) gpu: Arc<Gpu>,
 }
 
 impl DeviceCore {

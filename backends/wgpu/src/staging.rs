@@ -121,7 +121,7 @@ impl Uploads {
             });
         }
         let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
-        create(gpu, "vrampool: upload", self.sizes.of(len), usage, true)
+        gpu.create_buffer("vrampool: upload", self.sizes.of(len), usage, true)
     }
 
     /// Takes the chunks of a submission back: each is mapped again when the device is done with it.
@@ -144,17 +144,6 @@ fn write(buffer: &wgpu::Buffer, range: Range<u64>, bytes: &[u8]) -> Result<(), w
     view.slice(..bytes.len()).copy_from_slice(bytes);
     view.slice(bytes.len()..).copy_from_slice(&[0; ALIGNMENT as usize][..padding]);
     Ok(())
-}
-
-fn create(
-    gpu: &Gpu,
-    label: &'static str,
-    size: u64,
-    usage: wgpu::BufferUsages,
-    mapped_at_creation: bool,
-) -> Result<wgpu::Buffer, BackendError> {
-    let descriptor = wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation };
-    gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))
 }
 
 /// Read-back buffers, not mapped.
@@ -184,7 +173,7 @@ impl Readbacks {
             }
         }
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        create(gpu, "vrampool: read-back", self.sizes.of(len), usage, false)
+        gpu.create_buffer("vrampool: read-back", self.sizes.of(len), usage, false)
     }
 
     /// Waits for what was submitted, copies the start of `buffer` to `bytes`, and keeps the buffer.

@@ -2,8 +2,10 @@
 
 use crate::memory::WgpuMemory;
 use crate::shared::DeviceCore;
-use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, arguments, fork};
+use vrampool_backend::{
+    BackendError, DeviceId, Region, Stream, StreamId, arguments,
+    fork::{self, ForkArc},
+};
 
 /// A handle to the queue of a [`WgpuDevice`](crate::WgpuDevice), with its own id.
 ///
@@ -13,15 +15,11 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, argumen
 /// uses.
 #[derive(Debug, Clone)]
 pub struct WgpuStream {
-    id: StreamId,
-    pub(crate) device: Arc<DeviceCore>,
+    pub(crate) id: StreamId,
+    pub(crate) device: ForkArc<DeviceCore>,
 }
 
 impl WgpuStream {
-    pub(crate) fn new(device: &Arc<DeviceCore>) -> Self {
-        Self { id: StreamId::next(), device: Arc::clone(device) }
-    }
-
     /// Submits all that was enqueued on the device's streams so far. Does not wait for it.
     ///
     /// # Errors
@@ -68,24 +66,14 @@ impl WgpuStream {
         Ok(answer)
     }
 
-    /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
+    /// Refuses regions of other streams and devices, and a written one that overlaps another one.
     pub(crate) fn check_regions(
         &self,
-        read: Option<&Region<'_, WgpuMemory>>,
-        written: Option<&Region<'_, WgpuMemory>>,
+        read: &[&Region<'_, WgpuMemory>],
+        written: &[&Region<'_, WgpuMemory>],
     ) -> Result<(), BackendError> {
-        arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
-            Arc::ptr_eq(&memory.device, &self.device)
-        })
-    }
-}
-
-impl Drop for WgpuStream {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.device));
-        }
+        let is_own = |memory: &WgpuMemory| memory.device.id == self.device.id;
+        arguments::check_regions(self, read.iter().copied(), written.iter().copied(), is_own)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use crate::device::WgpuDevice;
 use crate::memory::WgpuMemory;
-use crate::operand::{Operand, check_disjoint, elements};
+use crate::operand::{Operand, elements};
 use crate::program::{Kernel, Program};
 use crate::shared::DeviceCore;
 use crate::stream::WgpuStream;
-use std::sync::Arc;
-use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_backend::{BackendError, Region, RegionMut, arguments, fork::ForkArc};
 
 const WGSL: &str = include_str!("test_kernels.wgsl");
 
@@ -23,7 +22,7 @@ pub struct TestKernels {
     write_pattern: Kernel,
     count_mismatches: Kernel,
     occupy: Kernel,
-    device: Arc<DeviceCore>,
+    device: ForkArc<DeviceCore>,
 }
 
 impl TestKernels {
@@ -37,7 +36,7 @@ impl TestKernels {
             write_pattern: program.kernel("write_pattern", 1)?,
             count_mismatches: program.kernel("count_mismatches", 2)?,
             occupy: program.kernel("occupy", 1)?,
-            device: Arc::clone(&device.core),
+            device: device.core.clone(),
         };
         device.core.gpu.check()?;
         Ok(kernels)
@@ -53,7 +52,7 @@ impl TestKernels {
         bytes: RegionMut<'_, WgpuMemory>,
         seed: u64,
     ) -> Result<(), BackendError> {
-        self.check_stream(stream)?;
+        arguments::check_stream(stream, self.device.id)?;
         self.pieces(&bytes.as_region(), seed, |piece, seed, mask| {
             let a = Operand::bytes(stream, &piece)?;
             let [low, high] = halves(seed);
@@ -74,9 +73,9 @@ impl TestKernels {
         seed: u64,
         count: RegionMut<'_, WgpuMemory>,
     ) -> Result<(), BackendError> {
-        self.check_stream(stream)?;
+        arguments::check_stream(stream, self.device.id)?;
         let count = count.as_region();
-        check_disjoint(&[&bytes], &[&count])?;
+        stream.check_regions(&[&bytes], &[&count])?;
         let b = Operand::of_length(stream, &count, 2)?;
         self.pieces(&bytes, seed, |piece, seed, mask| {
             let a = Operand::bytes(stream, &piece)?;
@@ -96,20 +95,13 @@ impl TestKernels {
         words: RegionMut<'_, WgpuMemory>,
         rounds: u32,
     ) -> Result<(), BackendError> {
-        self.check_stream(stream)?;
+        arguments::check_stream(stream, self.device.id)?;
         let words = words.as_region();
         let a = Operand::new(stream, &words)?;
         if a.words == 0 {
             return Ok(());
         }
         self.occupy.run(&[&a], &[a.at, a.words, rounds], elements(a.words))
-    }
-
-    fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
-        if Arc::ptr_eq(&stream.device, &self.device) {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", "it belongs to another device than the kernels"))
     }
 
     /// Calls `run` for parts of `bytes` that the device can bind, in order, each with the seed of its first

@@ -1,6 +1,5 @@
 //! Uploads, downloads and fills.
 
-use crate::gpu::would_block;
 use crate::memory::Span;
 use crate::partial_word::PartialWord;
 use crate::recorder::Commands;
@@ -43,7 +42,7 @@ impl DeviceCore {
     /// Copies `from` to `destination`, which is as long, or shorter by what rounding added, and waits for it.
     pub(crate) fn download(&self, from: Span<'_>, destination: &mut [u8]) -> Result<(), BackendError> {
         if cfg!(target_arch = "wasm32") {
-            return Err(would_block("a download"));
+            return Err(BackendError::would_block("a download"));
         }
         let most = self.sizes.piece;
         for (piece, start) in destination.chunks_mut(most as usize).zip((0..).step_by(most as usize)) {
@@ -84,13 +83,8 @@ impl DeviceCore {
         if let Some(pattern) = self.pattern.get() {
             return Ok(pattern);
         }
-        let pattern = self.gpu.ask("Device::create_buffer", || {
-            let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-            let label = Some("vrampool: pattern");
-            let descriptor =
-                wgpu::BufferDescriptor { label, size: self.sizes.small, usage, mapped_at_creation: false };
-            self.gpu.device().create_buffer(&descriptor)
-        })?;
+        let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let pattern = self.gpu.create_buffer("vrampool: pattern", self.sizes.small, usage, false)?;
         Ok(self.pattern.get_or_init(|| pattern))
     }
 

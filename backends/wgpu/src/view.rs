@@ -32,7 +32,7 @@ impl WgpuStream {
     }
 
     fn any_view<'a, A>(&self, region: Region<'a, WgpuMemory>) -> Result<WgpuView<'a, A>, BackendError> {
-        self.check_regions(Some(&region), None)?;
+        self.check_regions(&[&region], &[])?;
         self.flush()?;
         Ok(WgpuView { region, access: PhantomData })
     }

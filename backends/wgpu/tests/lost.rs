@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_backend::AllocationRequest;
-use vrampool_test_support::require;
+use vrampool_test_support::{BackendExt, require};
 use vrampool_wgpu::{
     Backend, BackendError, Capabilities, Event, Memory, Placement, Program, Region, RegionMut, TestKernels,
     WgpuDevice, wgpu,
@@ -27,12 +27,11 @@ type Way = dyn Fn(&WgpuDevice) -> Result<(), BackendError>;
 
 /// Asks `first`, which has to find out, and then everything.
 fn loses(device: &WgpuDevice, first: &Way) {
-    let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
-    let other = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
+    let stream = device.stream();
+    let memory = device.memory(4096, Placement::Device);
+    let other = device.memory(4096, Placement::Device);
     let mapped = device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
-    let mapped = mapped
-        .then(|| device.allocate(&AllocationRequest::new(4096, Placement::HostVisible)).expect("memory"));
+    let mapped = mapped.then(|| device.memory(4096, Placement::HostVisible));
     let kernels = TestKernels::load(device).expect("kernels");
     let whole = || RegionMut::whole(&memory, &stream);
     device.fill(&stream, whole(), 1).expect("a fill");
@@ -99,7 +98,7 @@ fn so_does_the_programs_own_whose_callback_is_not_ours() {
 fn the_reason_is_reported() {
     let _alone = alone();
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     device.device().destroy();
     let _ = device.device().poll(wgpu::PollType::Poll);
     let error = device.synchronize(&stream).expect_err("it is lost");
@@ -116,7 +115,7 @@ fn a_panic_of_polling_is_a_typed_error_and_others_are_not_hidden() {
     let _alone = alone();
     let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let play = |words: &'static str| {
         device.queue().submit([]);
         device.queue().on_submitted_work_done(move || panic!("{words}, {}", "as formatted"));

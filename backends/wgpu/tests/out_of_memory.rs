@@ -1,7 +1,7 @@
 //! The device's memory really runs out, and comes back. Alone in its process, because it takes everything.
 
 use vrampool_backend::AllocationRequest;
-use vrampool_test_support::require;
+use vrampool_test_support::{BackendExt, require};
 use vrampool_wgpu::{Backend, BackendError, Capabilities, Placement, RegionMut, WgpuDevice};
 
 #[test]
@@ -14,7 +14,7 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
         ));
         return;
     }
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let piece = device.properties().max_allocation.min(4 << 30);
     let mut held = Vec::new();
     let error = loop {

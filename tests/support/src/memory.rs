@@ -4,6 +4,25 @@ use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut,
 };
 
+/// What tests ask of a device that works.
+pub trait BackendExt: Backend {
+    /// Creates a stream.
+    #[must_use]
+    #[track_caller]
+    fn stream(&self) -> Self::Stream {
+        self.create_stream().expect("a stream")
+    }
+
+    /// Allocates memory.
+    #[must_use]
+    #[track_caller]
+    fn memory(&self, bytes: u64, kind: impl Into<MemoryKind>) -> Self::Memory {
+        self.allocate(&AllocationRequest::new(bytes, kind)).expect("memory")
+    }
+}
+
+impl<B: Backend> BackendExt for B {}
+
 /// Fills all of a memory.
 pub fn fill<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory, value: u8) {
     device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
@@ -77,6 +96,27 @@ pub fn memory_is_allocated_and_dropped_on_many_threads<B: Backend>(device: &B, b
                     fill(device, &stream, &memory, thread ^ round);
                     let bytes = read(device, &stream, &memory);
                     assert!(bytes.iter().all(|&byte| byte == thread ^ round));
+                }
+            });
+        }
+    });
+}
+
+/// Each of four threads holds one block at a time, so that memory is available as soon as its work is done, also when
+/// another thread takes it first. The device has room for five.
+pub fn threads_that_drop_memory_in_use_are_not_refused<B: Backend>(
+    device: &B,
+    bytes: u64,
+    placements: [Placement; 2],
+) {
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                for round in 0..200 {
+                    let request = AllocationRequest::new(bytes, placements[thread % 2]);
+                    let memory = device.allocate(&request).expect("there is room");
+                    fill(device, &stream, &memory, round);
                 }
             });
         }

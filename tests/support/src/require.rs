@@ -23,6 +23,26 @@ pub fn require<T>(backend: &str, open: impl FnOnce() -> Result<T, BackendError>)
     }
 }
 
+/// Checks that each answer of a process without devices is that, of this backend. Returns the texts.
+///
+/// # Panics
+///
+/// If one is another answer.
+pub fn assert_unavailable(
+    backend: &str,
+    answers: impl IntoIterator<Item = Result<(), BackendError>>,
+) -> Vec<String> {
+    let text = |answer: Result<(), BackendError>| {
+        let error = answer.expect_err("there is no device");
+        assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
+        let BackendError::Unavailable { backend: of, reason, .. } = &error else { unreachable!() };
+        assert!(*of == backend && !reason.is_empty(), "{error}");
+        assert!(error.to_string().starts_with(&format!("{backend} is not available: ")), "{error}");
+        error.to_string()
+    };
+    answers.into_iter().map(text).collect()
+}
+
 /// Reports whether a device has virtual memory. Without it, what a test does with it is skipped as [`skip`]
 /// describes, once in a process.
 #[must_use]

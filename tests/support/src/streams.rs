@@ -1,8 +1,8 @@
 //! Streams, and work that keeps a stream busy.
 
 use std::sync::mpsc::{Sender, channel};
-use vrampool_backend::Backend;
-use vrampool_host::HostStream;
+use vrampool_backend::{Backend, RegionMut};
+use vrampool_host::{HostMemory, HostStream};
 
 /// Creates `N` streams.
 #[must_use]
@@ -18,5 +18,19 @@ pub fn close_gate(stream: &HostStream) -> Sender<()> {
         let _ = gate.recv();
     };
     stream.launch([], [], hold).expect("queued");
+    open
+}
+
+/// Holds memory in a kernel that runs until the returned sender is dropped or sends, and fills the memory then.
+#[must_use]
+pub fn hold(stream: &HostStream, memory: RegionMut<'_, HostMemory>, value: u8) -> Sender<()> {
+    let ((open, gate), (begin, begun)) = (channel::<()>(), channel());
+    let kernel = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
+        let _ = begin.send(());
+        let _ = gate.recv();
+        bytes.fill(value);
+    };
+    stream.launch([], [memory], kernel).expect("queued");
+    begun.recv().expect("it runs");
     open
 }

@@ -1,7 +1,6 @@
 //! Checks: objects of another device are rejected.
 
-use super::support::{BYTES, Check, Failure, Outcome, kind, refused, require};
-use crate::AllocationRequest;
+use super::support::{BYTES, Check, Failure, Outcome, memory, refused, require};
 use crate::{Backend, BackendError, Region, RegionMut};
 
 /// Checks that `device` refuses the streams and the memory of `other`, a different device of the same
@@ -20,10 +19,8 @@ pub fn check_foreign<B: Backend>(device: &B, other: &B) -> Result<(), Failure> {
 fn is_refused<B: Backend>(device: &B, other: &B) -> Check {
     require!(device.id() != other.id(), "both are the device {}", device.id());
     let (own, foreign) = (device.create_stream()?, other.create_stream()?);
-    let (memory, strange) = (
-        device.allocate(&AllocationRequest::new(BYTES, kind(device)))?,
-        other.allocate(&AllocationRequest::new(BYTES, kind(other)))?,
-    );
+    let (strange, second) = (memory(other, BYTES)?, memory(other, BYTES)?);
+    let memory = memory(device, BYTES)?;
     let mut bytes = vec![0; BYTES as usize];
     refused("a wait for a foreign stream", device.synchronize(&foreign))?;
     refused("an event of a foreign stream", device.record(&foreign))?;
@@ -40,7 +37,8 @@ fn is_refused<B: Backend>(device: &B, other: &B) -> Check {
         let source = Region::whole(memory, stream);
         refused(&format!("a download with foreign {what}"), device.download(stream, source, &mut bytes))?;
     }
-    let second = other.allocate(&AllocationRequest::new(BYTES, kind(other)))?;
+    refused("a mapped read of foreign memory", device.read_mapped(&strange, 0, &mut bytes))?;
+    refused("a mapped write of foreign memory", device.write_mapped(&strange, 0, &bytes))?;
     let copy = |from, to, stream: &B::Stream| -> Result<(), BackendError> {
         device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream))
     };

@@ -2,7 +2,7 @@
 
 use super::support::{BYTES, Check, Outcome, pattern, read, refused, require};
 use crate::AllocationRequest;
-use crate::{Backend, BackendError, Capabilities, MemoryKind, Placement, RegionMut, Usage};
+use crate::{Backend, BackendError, Capabilities, Placement, RegionMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
@@ -11,10 +11,7 @@ pub(super) fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
         return Err(Outcome::NotThere("no host-visible memory"));
     }
     let stream = device.create_stream()?;
-    let mut memory = device.allocate(&AllocationRequest::new(
-        BYTES,
-        MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT },
-    ))?;
+    let mut memory = device.allocate(&AllocationRequest::new(BYTES, Placement::HostVisible))?;
     let data = pattern(4, BYTES);
     device.write_mapped(&memory, 0, &data)?;
     require!(read(device, &stream, &memory)? == data, "the device does not see what the host wrote");
@@ -50,10 +47,7 @@ fn threads_exclude_each_other<B: Backend>(device: &B) -> Check {
     // So that they end in any case.
     const MOST: u32 = 20_000;
     let bytes = 16 * BYTES;
-    let memory = device.allocate(&AllocationRequest::new(
-        bytes,
-        MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT },
-    ))?;
+    let memory = device.allocate(&AllocationRequest::new(bytes, Placement::HostVisible))?;
     let (is_over, written) = (AtomicBool::new(false), AtomicU32::new(0));
     let write = |value: u8| {
         let whole = vec![value; bytes as usize];

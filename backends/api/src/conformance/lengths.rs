@@ -1,7 +1,6 @@
 //! Checks of odd lengths and offsets.
 
-use super::support::{Check, Outcome, kind, pattern, read, require};
-use crate::AllocationRequest;
+use super::support::{Check, Outcome, memory, pattern, read, require};
 use crate::{Backend, BackendError, Memory, Region, RegionMut};
 
 /// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room
@@ -11,10 +10,7 @@ pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
     for bytes in [1, 2, 3, 5, 255, 4097_u64] {
         // As in a pool: a class that is larger than the request.
         let class = bytes.next_power_of_two().max(256);
-        let (exact, roomy) = (
-            device.allocate(&AllocationRequest::new(bytes, kind(device)))?,
-            device.allocate(&AllocationRequest::new(class, kind(device)))?,
-        );
+        let (exact, roomy) = (memory(device, bytes)?, memory(device, class)?);
         let end = |memory| Ok::<_, BackendError>(RegionMut::new(memory, 0, bytes, &stream)?.with_room(class));
         let data = pattern(5, bytes);
         let start =
@@ -43,8 +39,7 @@ pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
 pub(super) fn bytes_behind_any_length_stay<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
     let (class, start) = (8192, 4 * device.properties().copy_granularity);
-    let memory = || device.allocate(&AllocationRequest::new(class, kind(device)));
-    let (from, to) = (memory()?, memory()?);
+    let (from, to) = (memory(device, class)?, memory(device, class)?);
     for bytes in [1, 2, 3, 5, 255, 4097_u64] {
         let (data, end) = (pattern(5, bytes), (start + bytes) as usize);
         let part = |memory| RegionMut::new(memory, start, bytes, &stream);

@@ -1,6 +1,6 @@
 //! Common parts of the checks: their outcome, and contents of memory.
 
-use crate::{Backend, BackendError, Memory, MemoryKind, Region};
+use crate::{AllocationRequest, Backend, BackendError, Memory, MemoryKind, Region};
 
 /// The first promise that the device broke.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,6 +40,10 @@ pub(super) const BYTES: u64 = 64 * 1024;
 
 pub(super) fn kind<B: Backend>(device: &B) -> MemoryKind {
     device.properties().preferred_placement().into()
+}
+
+pub(super) fn memory<B: Backend>(device: &B, bytes: u64) -> Result<B::Memory, BackendError> {
+    device.allocate(&AllocationRequest::new(bytes, kind(device)))
 }
 
 pub(super) fn pattern(seed: u8, bytes: u64) -> Vec<u8> {

@@ -5,21 +5,21 @@
 use super::support::{Check, Outcome, pattern, refused, require};
 use crate::AllocationRequest;
 use crate::{
-    Backend, BackendError, Capabilities, Memory, MemoryKind, Physical, Placement, Region, RegionMut,
-    SharedHandles, VirtualMemory,
+    Backend, BackendError, Capabilities, Memory, Physical, Placement, Region, RegionMut, SharedHandles,
+    VirtualMemory,
 };
 
 type Virtual<'a, B> = &'a dyn VirtualMemory<Memory = <B as Backend>::Memory>;
 
-fn kind() -> MemoryKind {
-    Placement::Device.into()
+fn request(bytes: u64) -> AllocationRequest<'static> {
+    AllocationRequest::new(bytes, Placement::Device)
 }
 
 /// The device's virtual memory and its granularity.
 fn virtual_memory<B: Backend>(device: &B) -> Result<(Virtual<'_, B>, u64), Outcome> {
     let has = device.properties().capabilities.contains(Capabilities::VIRTUAL_MEMORY);
     match device.virtual_memory() {
-        Some(memory) if has => Ok((memory, memory.granularity(kind())?)),
+        Some(memory) if has => Ok((memory, memory.granularity(Placement::Device.into())?)),
         None if !has => Err(Outcome::NotThere("no virtual memory")),
         _ => Err(Outcome::Broken(format!("the capability says {has}, and the method the contrary"))),
     }
@@ -53,10 +53,7 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
     let reservation = memory.reserve(4 * page)?;
     require!(reservation.len() == 4 * page, "asked for {} bytes, got {}", 4 * page, reservation.len());
-    let [one, two] = [
-        memory.create_physical(&AllocationRequest::new(page, kind()))?,
-        memory.create_physical(&AllocationRequest::new(page, kind()))?,
-    ];
+    let [one, two] = [memory.create_physical(&request(page))?, memory.create_physical(&request(page))?];
     require!(one.len() == page, "asked for {page} bytes, got {}", one.len());
     memory.map(&reservation, page, &one)?;
     memory.map(&reservation, 2 * page, &two)?;
@@ -70,14 +67,11 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(device: &B) -> Check {
     require!(read(device, &stream, &reservation, across, page)? == data, "what was written is not read");
     let before = read(device, &stream, &reservation, page, page / 2)?;
     require!(before.iter().all(|&byte| byte == 0x11), "a write across two mappings left its range");
-    let outside = device.allocate(&AllocationRequest::new(page, kind()))?;
+    let outside = device.allocate(&request(page))?;
     let middle = Region::new(&reservation, across, page, &stream)?;
     device.copy(&stream, middle, RegionMut::whole(&outside, &stream))?;
-    device.copy(
-        &stream,
-        Region::whole(&outside, &stream),
-        RegionMut::new(&reservation, page, page, &stream)?,
-    )?;
+    let start = RegionMut::new(&reservation, page, page, &stream)?;
+    device.copy(&stream, Region::whole(&outside, &stream), start)?;
     require!(read(device, &stream, &reservation, page, page)? == data, "a copy there and back lost data");
     memory.unmap(&reservation, page, 2 * page)?;
     Ok(())
@@ -87,7 +81,7 @@ pub(super) fn physical_memory_is_seen_wherever_it_is_mapped<B: Backend>(device: 
     let (memory, page) = virtual_memory(device)?;
     let stream = device.create_stream()?;
     let [here, there] = [memory.reserve(2 * page)?, memory.reserve(page)?];
-    let physical = memory.create_physical(&AllocationRequest::new(page, kind()))?;
+    let physical = memory.create_physical(&request(page))?;
     for (reservation, offset) in [(&here, 0), (&here, page), (&there, 0)] {
         map::<B>(memory, reservation, offset, &physical)?;
     }
@@ -112,18 +106,15 @@ pub(super) fn mappings_that_cannot_be_are_refused<B: Backend>(device: &B) -> Che
     let stream = device.create_stream()?;
     for (bytes, what) in [(0, "no bytes"), (page + 1, "a byte too much"), (page / 2, "half a granule")] {
         refused(&format!("reserving {what}"), memory.reserve(bytes))?;
-        refused(&format!("creating {what}"), memory.create_physical(&AllocationRequest::new(bytes, kind())))?;
+        refused(&format!("creating {what}"), memory.create_physical(&request(bytes)))?;
     }
     let reservation = memory.reserve(4 * page)?;
-    let [one, two] = [
-        memory.create_physical(&AllocationRequest::new(page, kind()))?,
-        memory.create_physical(&AllocationRequest::new(2 * page, kind()))?,
-    ];
+    let [one, two] = [memory.create_physical(&request(page))?, memory.create_physical(&request(2 * page))?];
     refused("an offset between granules", memory.map(&reservation, page / 2, &one))?;
     refused("mapping past the end", memory.map(&reservation, 3 * page, &two))?;
     refused("mapping where offsets overflow", memory.map(&reservation, !(page - 1), &two))?;
     refused("physical memory of another backend", memory.map(&reservation, 0, &Physical::new(page, ())))?;
-    let plain = device.allocate(&AllocationRequest::new(4 * page, kind()))?;
+    let plain = device.allocate(&request(4 * page))?;
     refused("mapping into memory that is not a reservation", memory.map(&plain, 0, &one))?;
     refused("access to what is not mapped", memory.set_access(&reservation, 0, page))?;
     refused("unmapping what is not mapped", memory.unmap(&reservation, 0, page))?;
@@ -154,7 +145,7 @@ pub(super) fn virtual_memory_goes_in_any_order<B: Backend>(device: &B) -> Check 
     let stream = device.create_stream()?;
     for reservation_first in [true, false] {
         let reservation = memory.reserve(2 * page)?;
-        let physical = memory.create_physical(&AllocationRequest::new(page, kind()))?;
+        let physical = memory.create_physical(&request(page))?;
         map::<B>(memory, &reservation, page, &physical)?;
         device.fill(&stream, RegionMut::new(&reservation, page, page, &stream)?, 3)?;
         device.synchronize(&stream)?;
@@ -182,18 +173,13 @@ pub(super) fn shared_handles_are_to_the_same_memory<B: Backend>(device: &B) -> C
     };
     let (memory, page) = virtual_memory(device)?;
     require!(!handles.shareable_kinds().is_empty(), "there are shared handles, but none of any kind");
-    refused(
-        "exporting what is not shareable",
-        handles.export(&memory.create_physical(&AllocationRequest::new(page, kind()))?),
-    )?;
+    let private = memory.create_physical(&request(page))?;
+    refused("exporting what is not shareable", handles.export(&private))?;
     refused("exporting another backend's memory", handles.export(&Physical::new(page, ())))?;
     let stream = device.create_stream()?;
     for &shareable in handles.shareable_kinds() {
-        refused(
-            "sharing half a granule",
-            handles.create_shareable(&AllocationRequest::new(page / 2, kind()), shareable),
-        )?;
-        let physical = handles.create_shareable(&AllocationRequest::new(page, kind()), shareable)?;
+        refused("sharing half a granule", handles.create_shareable(&request(page / 2), shareable))?;
+        let physical = handles.create_shareable(&request(page), shareable)?;
         let imported = handles.import(handles.export(&physical)?, page)?;
         require!(imported.len() == page, "{page} bytes were imported as {}", imported.len());
         let reservation = memory.reserve(2 * page)?;

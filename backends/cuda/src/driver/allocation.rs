@@ -4,14 +4,15 @@ use super::context::{Context, Current};
 use super::memory_pool::RawPool;
 use super::queue::{LEGACY_HANDLE, Queue};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
-use crate::mappings::Mappings;
 use crate::stream_core::StreamCore;
 use cudarc::driver::sys;
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_uint};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::BackendError;
+use vrampool_backend::spi::Mappings;
+use vrampool_backend::{BackendError, arguments};
 
 /// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use it.
 const ATTACH_GLOBAL: c_uint = 1;
@@ -51,7 +52,7 @@ pub(crate) struct Allocation {
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     host_access: Mutex<()>,
     /// The mappings of a reservation; empty in other memory.
-    mappings: Mutex<Mappings>,
+    mappings: Mutex<Mappings<()>>,
     /// Whether it was freed before the drop.
     is_freed: AtomicBool,
 }
@@ -67,14 +68,14 @@ pub(crate) struct Span<'a> {
 impl<'a> Span<'a> {
     /// Refuses a range that leaves the allocation, or that the device cannot touch.
     pub(crate) fn new(allocation: &'a Allocation, offset: u64, bytes: u64) -> Result<Self, BackendError> {
-        let reason = match (offset.checked_add(bytes), usize::try_from(bytes)) {
-            (Some(end), Ok(size)) if end <= allocation.bytes => match allocation.is_there(offset, bytes) {
-                true => return Ok(Self { allocation, offset, bytes: size }),
-                false => format!("of {bytes} bytes from {offset} on, some are not mapped, or not accessible"),
-            },
-            _ => format!("{bytes} bytes from {offset} on leave a memory of {} bytes", allocation.bytes),
-        };
-        Err(BackendError::invalid("range", reason))
+        let range = arguments::check_range(offset, bytes, allocation.bytes)?;
+        match usize::try_from(bytes) {
+            Ok(bytes) if allocation.is_there(&range) => Ok(Self { allocation, offset, bytes }),
+            _ => Err(BackendError::invalid(
+                "range",
+                format!("of {bytes} bytes from {offset} on, some are not mapped, or not accessible"),
+            )),
+        }
     }
 
     fn address(self) -> u64 {
@@ -217,15 +218,14 @@ impl Allocation {
     }
 
     /// The mappings, if it is a reservation.
-    pub(crate) fn mappings(&self) -> Option<&Mutex<Mappings>> {
+    pub(crate) fn mappings(&self) -> Option<&Mutex<Mappings<()>>> {
         (self.origin == Origin::Reserved).then_some(&self.mappings)
     }
 
     /// Whether a range that it has is one that the device can touch.
-    fn is_there(&self, offset: u64, bytes: u64) -> bool {
-        let is_mapped =
-            || self.mappings().is_none_or(|mappings| mappings.lock().are_accessible(offset, bytes));
-        bytes == 0 || !self.is_freed.load(Ordering::Acquire) && is_mapped()
+    fn is_there(&self, range: &Range<u64>) -> bool {
+        let is_mapped = || self.mappings().is_none_or(|mappings| mappings.lock().are_accessible(range));
+        range.is_empty() || !self.is_freed.load(Ordering::Acquire) && is_mapped()
     }
 
     /// Where the host may reach the bytes; `None` for the device's own memory.

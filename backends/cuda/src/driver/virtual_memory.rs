@@ -4,10 +4,11 @@ use super::allocation::{Allocation, Origin};
 use super::context::{Context, Current};
 use super::layouts::{AccessDescriptor, Location, PhysicalProperties, handle_type, windows_attributes};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
-use crate::mappings::Mappings;
 use parking_lot::MutexGuard;
 use std::ffi::c_int;
-use vrampool_backend::{BackendError, Scarce, ShareableKind};
+use std::ops::Range;
+use vrampool_backend::spi::Mappings;
+use vrampool_backend::{BackendError, Scarce, ShareableKind, arguments};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: c_int = 1;
@@ -189,11 +190,8 @@ impl Allocation {
         offset: u64,
         physical: &RawPhysical,
     ) -> Result<(), BackendError> {
-        let (mut mappings, size) = (self.mappings_of(offset, bytes)?, size(bytes)?);
-        if !mappings.is_free(offset, bytes) {
-            let reason = format!("of {bytes} bytes from {offset} on, some are mapped already");
-            return Err(BackendError::invalid("offset", reason));
-        }
+        let ((mut mappings, range), size) = (self.mappings_of(offset, bytes)?, size(bytes)?);
+        mappings.check_free(&range)?;
         let functions = self.context().library.virtual_memory()?;
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();
@@ -201,13 +199,14 @@ impl Allocation {
         // handle is alive. The driver keeps the memory for as long as it is mapped.
         let code = unsafe { (functions.cuMemMap)(self.address() + offset, size, 0, physical.handle, 0) };
         current.served("cuMemMap", code, bytes)?;
-        mappings.insert(offset, bytes);
+        mappings.insert(&range, ());
         Ok(())
     }
 
     /// Lets the devices of these numbers of the driver's, of which the context's is one, use whole mappings.
     pub(crate) fn set_access(&self, offset: u64, bytes: u64, devices: &[c_int]) -> Result<(), BackendError> {
-        let (mut mappings, size) = (self.whole_mappings(offset, bytes)?, size(bytes)?);
+        let ((mut mappings, range), size) = (self.mappings_of(offset, bytes)?, size(bytes)?);
+        mappings.check_whole(&range)?;
         let allow = |&device| AccessDescriptor { location: Location::device(device), flags: READ_AND_WRITE };
         let access: Vec<_> = devices.iter().map(allow).collect();
         let functions = self.context().library.virtual_memory()?;
@@ -218,26 +217,27 @@ impl Allocation {
         // the number of descriptors that it is passed, which are as CUDA's header has them.
         let code = unsafe { set(start, size, access.as_ptr(), access.len()) };
         current.served("cuMemSetAccess", code, bytes)?;
-        mappings.make_accessible(offset, bytes);
+        mappings.make_accessible(&range);
         Ok(())
     }
 
     /// Takes whole mappings out. The caller knows that no work of any device uses them; if some does, it
     /// fails.
     pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        let mut mappings = self.whole_mappings(offset, bytes)?;
+        let (mut mappings, range) = self.mappings_of(offset, bytes)?;
+        mappings.check_whole(&range)?;
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();
-        self.unmap_now(offset, bytes)?;
-        mappings.remove(offset, bytes);
+        self.unmap_now(&range)?;
+        mappings.remove(&range);
         Ok(())
     }
 
-    fn unmap_now(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        let (library, size) = (self.context().library, size(bytes)?);
+    fn unmap_now(&self, range: &Range<u64>) -> Result<(), BackendError> {
+        let (library, size) = (self.context().library, size(range.end - range.start)?);
         // SAFETY: the range is made of whole mappings in a reservation, which this value owns. Work that
         // touches it from now on fails, and touches nothing else, because the addresses stay reserved.
-        let code = unsafe { (library.virtual_memory()?.cuMemUnmap)(self.address() + offset, size) };
+        let code = unsafe { (library.virtual_memory()?.cuMemUnmap)(self.address() + range.start, size) };
         library.check("cuMemUnmap", code)
     }
 
@@ -250,39 +250,24 @@ impl Allocation {
             // Better mapped for good than unmapped under work. What brings this about is a lost device.
             return Ok(());
         }
-        for (offset, bytes) in runs {
-            self.unmap_now(offset, bytes)?;
+        for run in &runs {
+            self.unmap_now(run)?;
         }
         // SAFETY: this value owned the reservation, all of it, and nothing is mapped there any more.
         let code = unsafe { (library.virtual_memory()?.cuMemAddressFree)(self.address(), size) };
         library.check("cuMemAddressFree", code)
     }
 
-    /// The table, locked, for a range with bytes that does not leave the reservation.
-    fn mappings_of(&self, offset: u64, bytes: u64) -> Result<MutexGuard<'_, Mappings>, BackendError> {
+    /// The table, locked, and a range that does not leave the reservation.
+    fn mappings_of(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(MutexGuard<'_, Mappings<()>>, Range<u64>), BackendError> {
         let mappings =
             self.mappings().ok_or_else(|| BackendError::invalid("reservation", "it is other memory"))?;
-        match offset.checked_add(bytes) {
-            Some(end) if bytes > 0 && end <= self.len() => Ok(mappings.lock()),
-            _ => Err(BackendError::invalid(
-                "range",
-                format!(
-                    "{bytes} bytes at offset {offset} of a reservation of {}; name at least 1 byte, inside it",
-                    self.len()
-                ),
-            )),
-        }
-    }
-
-    fn whole_mappings(&self, offset: u64, bytes: u64) -> Result<MutexGuard<'_, Mappings>, BackendError> {
-        let mappings = self.mappings_of(offset, bytes)?;
-        match mappings.are_whole(offset, bytes) {
-            true => Ok(mappings),
-            false => Err(BackendError::invalid(
-                "range",
-                format!("{bytes} bytes from {offset} on cut a mapping, or are not mapped throughout"),
-            )),
-        }
+        let range = arguments::check_range(offset, bytes, self.len())?;
+        Ok((mappings.lock(), range))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Behaviour of a GPU beyond conformance. Without a GPU every test is skipped with a message.
 
 mod devices;
-mod kernels;
 mod memory;
 mod peers;
 mod shared_handles;
@@ -9,9 +8,8 @@ mod streams;
 mod views;
 mod virtual_memory;
 
-use vrampool_backend::AllocationRequest;
-use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Placement};
-use vrampool_test_support::{copy, fill, read, require};
+use vrampool_cuda::{CudaDevice, CudaMemory, Placement};
+use vrampool_test_support::{BackendExt, copy, fill, read, require};
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
@@ -22,5 +20,5 @@ fn first_device() -> Option<CudaDevice> {
 }
 
 fn memory(device: &CudaDevice) -> CudaMemory {
-    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
+    device.memory(BYTES, Placement::Device)
 }

@@ -1,11 +1,12 @@
 //! Kinds of memory, what the host may do with them, and when they are freed.
 
-use crate::kernels::Kernels;
 use crate::{BYTES, first_device, memory};
 use std::time::Duration;
 use vrampool_cuda::{
     Backend, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region, RegionMut,
+    TestKernels,
 };
+use vrampool_test_support::BackendExt;
 
 const MAPPED: MemoryKind = MemoryKind::new(Placement::HostVisible).with_usage(CudaMemory::MAPPED);
 
@@ -37,8 +38,8 @@ fn every_kind_is_filled_copied_and_read() {
 #[test]
 fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
     let Some(device) = first_device() else { return };
-    let kernels = Kernels::new(&device);
-    let stream = device.create_stream().expect("a stream");
+    let kernels = TestKernels::load(&device).expect("kernels");
+    let stream = device.stream();
     let memory = memory(&device);
     // SAFETY: it is filled before it is read.
     let pinned = unsafe { device.context().alloc_pinned_with_flags::<u8>(BYTES as usize, 0) };
@@ -46,10 +47,10 @@ fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
     let host = pinned.as_mut_slice().expect("the host's");
     for round in 0..50u8 {
         host.fill(round);
-        kernels.spin(&stream, Duration::from_millis(1));
+        kernels.delay(&stream, Duration::from_millis(1)).expect("queued");
         device.upload(&stream, host, RegionMut::whole(&memory, &stream)).expect("an upload");
         host.fill(0xFF);
-        kernels.spin(&stream, Duration::from_millis(1));
+        kernels.delay(&stream, Duration::from_millis(1)).expect("queued");
         device.download(&stream, Region::whole(&memory, &stream), host).expect("a download");
         assert!(host.iter().all(|&byte| byte == round), "round {round}: {}", host[0]);
     }

@@ -1,10 +1,10 @@
 //! Several devices in one process: each reaches the virtual memory of the others, and none is left with work
 //! on memory that is unmapped.
 
-use crate::virtual_memory::{device, kind};
-use vrampool_backend::AllocationRequest;
+use crate::virtual_memory::{device, kind, mapped};
 use vrampool_cuda::cudarc::driver::{result, sys};
-use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Memory, Region, RegionMut, Stream, VirtualMemory};
+use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Memory, Region, RegionMut, VirtualMemory};
+use vrampool_test_support::BackendExt;
 
 /// Two devices, of which the second reaches the first one's memory, and the granularity. Others are skipped,
 /// which says so.
@@ -26,8 +26,8 @@ fn two() -> Option<(CudaDevice, CudaDevice, u64)> {
 
 /// As PyTorch copies from another device: by address, on the device's own stream.
 fn copy_from(device: &CudaDevice, from: &CudaMemory, bytes: u64) -> (vrampool_cuda::CudaStream, CudaMemory) {
-    let stream = device.create_stream().expect("a stream");
-    let to = device.allocate(&AllocationRequest::new(bytes, kind())).expect("memory");
+    let stream = device.stream();
+    let to = device.memory(bytes, kind());
     device.ensure_context().expect("a context");
     let (source, destination) =
         (from.address().expect("CUDA has them"), to.address().expect("CUDA has them"));
@@ -37,22 +37,6 @@ fn copy_from(device: &CudaDevice, from: &CudaMemory, bytes: u64) -> (vrampool_cu
     (stream, to)
 }
 
-#[test]
-fn memory_is_there_for_every_device_that_reaches_it() {
-    let Some((first, second, page)) = two() else { return };
-    let reservation = first.reserve(page).expect("addresses");
-    let _physical =
-        first.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind())).expect("memory");
-    let stream = first.create_stream().expect("a stream");
-    first.fill(&stream, RegionMut::whole(&reservation, &stream), 7).expect("a fill");
-    first.synchronize(&stream).expect("done");
-    let (theirs, copied) = copy_from(&second, &reservation, page);
-    let mut bytes = vec![0; page as usize];
-    second.download(&theirs, Region::whole(&copied, &theirs), &mut bytes).expect("the copy was made");
-    assert!(bytes.iter().all(|&byte| byte == 7), "the second device sees the first one's memory");
-    assert_ne!(theirs.device(), stream.device());
-}
-
 /// Under the simulated driver's detector, memory that is unmapped under work is a report, which ends the
 /// process.
 #[test]
@@ -60,9 +44,8 @@ fn the_work_of_other_devices_is_waited_for_before_memory_is_unmapped() {
     let Some((first, second, page)) = two() else { return };
     for round in 0..20 {
         let reservation = first.reserve(page).expect("addresses");
-        let physical =
-            first.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind())).expect("memory");
-        let stream = first.create_stream().expect("a stream");
+        let physical = mapped(&first, &reservation, 0, page);
+        let stream = first.stream();
         first.fill(&stream, RegionMut::whole(&reservation, &stream), round).expect("a fill");
         first.synchronize(&stream).expect("done");
         let (theirs, copied) = copy_from(&second, &reservation, page);
@@ -83,8 +66,7 @@ fn the_work_of_other_devices_is_waited_for_before_memory_is_unmapped() {
 fn waiting_for_a_device_waits_for_those_that_use_its_memory() {
     let Some((first, second, page)) = two() else { return };
     let reservation = first.reserve(page).expect("addresses");
-    let _physical =
-        first.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind())).expect("memory");
+    let _physical = mapped(&first, &reservation, 0, page);
     let (theirs, copied) = copy_from(&second, &reservation, page);
     first.synchronize_all().expect("done");
     // SAFETY: the stream exists; it is only asked whether its work is done.

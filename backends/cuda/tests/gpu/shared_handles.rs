@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
-    Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Physical, RegionMut,
-    ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
+    Backend, BackendError, CudaDevice, CudaMemory, CudaStream, Physical, RegionMut, ShareableHandle,
+    ShareableKind, SharedHandles, VirtualMemory,
 };
-use vrampool_test_support::{passed, test_again};
+use vrampool_test_support::{BackendExt, passed, test_again};
 
 /// In granules, by agreement between the two programs.
 const PAGES: u64 = 3;
@@ -48,7 +48,7 @@ fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8
 #[test]
 fn another_program_reads_and_writes_it() {
     let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let physical = device
         .create_shareable(&AllocationRequest::new(bytes, kind()), ShareableKind::FileDescriptor)
         .expect("memory");
@@ -66,7 +66,7 @@ fn another_program_reads_and_writes_it() {
 #[ignore = "another test starts it, with a descriptor of shared memory as its standard input"]
 fn asked_by_the_other_program() {
     let (device, bytes) = device(ShareableKind::FileDescriptor).expect("as in the other program");
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let descriptor = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let physical = device.import(ShareableHandle::FileDescriptor(descriptor), bytes).expect("memory");
     let memory = mapped(&device, &physical);
@@ -99,28 +99,4 @@ fn a_handle_to_less_memory_is_refused() {
     let error = device.export(&Physical::new(page, 0u8)).expect_err("it is another backend's");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "physical", .. }), "{error}");
     device.import(device.export(&physical).expect("a handle"), bytes).expect("nothing is the worse for it");
-}
-
-#[test]
-fn kinds_of_handle_are_what_really_works() {
-    let Some(device) = first_device() else { return };
-    let Some(handles) = device.shared_handles() else {
-        vrampool_test_support::skipped("the device shares no memory");
-        return;
-    };
-    assert!(device.properties().capabilities.contains(Capabilities::SHARED_HANDLES));
-    let page = device.granularity(kind()).expect("a granularity");
-    for shareable in [ShareableKind::Fabric, ShareableKind::FileDescriptor] {
-        match handles.create_shareable(&AllocationRequest::new(page, kind()), shareable) {
-            Ok(physical) => {
-                handles.export(&physical).expect("a handle");
-                assert!(handles.shareable_kinds().contains(&shareable), "{shareable:?}");
-            }
-            Err(error) => {
-                eprintln!("{shareable:?}: {error}");
-                assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-                assert!(!handles.shareable_kinds().contains(&shareable), "{shareable:?}");
-            }
-        }
-    }
 }

@@ -1,12 +1,14 @@
 //! One stream has one id, whatever wrapped it; events order streams; a thread's own stream keeps its order on
 //! others.
 
-use crate::kernels::Kernels;
 use crate::{BYTES, copy, fill, first_device, memory, read};
 use std::time::Duration;
 use vrampool_cuda::cudarc::driver::{result, sys};
-use vrampool_cuda::{Backend, BackendError, CudaDevice, CudaStream, Event, Region, RegionMut, Stream};
+use vrampool_cuda::{
+    Backend, BackendError, CudaDevice, CudaStream, Event, Region, RegionMut, Stream, TestKernels,
+};
 use vrampool_cuda_simulator_control::Simulator;
+use vrampool_test_support::BackendExt;
 
 const BUSY: Duration = Duration::from_micros(300);
 
@@ -18,7 +20,7 @@ fn raw(device: &CudaDevice, handle: sys::CUstream) -> CudaStream {
 #[test]
 fn a_stream_has_one_id_however_it_is_wrapped() {
     let Some(device) = first_device() else { return };
-    let own = device.create_stream().expect("a stream");
+    let own = device.stream();
     let theirs = device.context().new_stream().expect("a stream");
     let wrapped = device.wrap_stream(theirs.clone()).expect("a stream");
     assert_eq!(device.wrap_stream(theirs.clone()).expect("a stream").id(), wrapped.id());
@@ -93,14 +95,13 @@ fn other_peoples_streams_do_work() {
 
 /// How many of `rounds` read bytes that the other stream had not written yet.
 fn stale_reads(device: &CudaDevice, rounds: u32, wait: bool) -> u32 {
-    let kernels = Kernels::new(device);
-    let (writer, reader) =
-        (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    let kernels = TestKernels::load(device).expect("kernels");
+    let (writer, reader) = (device.stream(), device.stream());
     let (shared, seen) = (memory(device), memory(device));
     let mut stale = 0;
     for round in 0..rounds {
         let value = (round % 251) as u8;
-        kernels.spin(&writer, BUSY);
+        kernels.delay(&writer, BUSY).expect("queued");
         fill(device, &writer, &shared, value);
         if wait {
             let event = device.record(&writer).expect("an event");
@@ -129,13 +130,13 @@ fn one_event_and_one_wait_order_two_streams_and_nothing_else_does() {
 #[test]
 fn an_event_that_is_used_again_does_not_move_what_waits_for_it() {
     let Some(device) = first_device() else { return };
-    let kernels = Kernels::new(&device);
-    let [one, two, three] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let kernels = TestKernels::load(&device).expect("kernels");
+    let [one, two, three] = std::array::from_fn(|_| device.stream());
     for round in 0..100 {
         let (shared, seen) = (memory(&device), memory(&device));
         fill(&device, &one, &shared, 0);
         device.synchronize(&one).expect("a wait");
-        kernels.spin(&one, BUSY);
+        kernels.delay(&one, BUSY).expect("queued");
         fill(&device, &one, &shared, round);
         device.wait(&two, &device.record(&one).expect("an event")).expect("a wait");
         // The point was dropped, so these take its event and record it on an idle stream.
@@ -150,12 +151,12 @@ fn an_event_that_is_used_again_does_not_move_what_waits_for_it() {
 #[test]
 fn a_threads_own_stream_keeps_its_order_on_other_threads() {
     let Some(device) = first_device() else { return };
-    let kernels = Kernels::new(&device);
+    let kernels = TestKernels::load(&device).expect("kernels");
     let mine = device.per_thread_stream().expect("a stream");
-    let other = device.create_stream().expect("a stream");
+    let other = device.stream();
     for round in 0..100u8 {
         let (shared, seen) = (memory(&device), memory(&device));
-        kernels.spin(&mine, BUSY);
+        kernels.delay(&mine, BUSY).expect("queued");
         fill(&device, &mine, &shared, round);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -163,7 +164,7 @@ fn a_threads_own_stream_keeps_its_order_on_other_threads() {
                 device.wait(&other, &device.record(&mine).expect("an event")).expect("a wait");
                 copy(&device, &other, &shared, &seen);
                 assert_eq!(read(&device, &other, &seen), vec![round; BYTES as usize], "recorded elsewhere");
-                kernels.spin(&other, BUSY);
+                kernels.delay(&other, BUSY).expect("queued");
                 fill(&device, &other, &shared, round ^ 0xFF);
                 device.wait(&mine, &device.record(&other).expect("an event")).expect("a wait");
             });
@@ -182,12 +183,12 @@ fn a_threads_own_stream_keeps_its_order_on_other_threads() {
 #[test]
 fn a_stream_that_is_destroyed_is_retired_before() {
     let Some(device) = first_device() else { return };
-    let kernels = Kernels::new(&device);
+    let kernels = TestKernels::load(&device).expect("kernels");
     device.context().bind_to_thread().expect("a context");
     let handle = result::stream::create(result::stream::StreamKind::NonBlocking).expect("a stream");
     let stream = raw(&device, handle);
-    let (memory, other) = (memory(&device), device.create_stream().expect("a stream"));
-    kernels.spin(&stream, BUSY);
+    let (memory, other) = (memory(&device), device.stream());
+    kernels.delay(&stream, BUSY).expect("queued");
     fill(&device, &stream, &memory, 8);
     stream.retire().expect("its work is done");
     stream.retire().expect("there is no more to do");

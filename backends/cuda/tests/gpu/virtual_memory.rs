@@ -1,13 +1,13 @@
 //! Separate addresses and memory: what is mapped where, seen from copies and kernels, and what is refused.
 
 use crate::first_device;
-use crate::kernels::Kernels;
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::result;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Memory, MemoryKind, Physical,
-    Placement, Region, RegionMut, VirtualMemory,
+    Placement, Region, RegionMut, TestKernels, VirtualMemory,
 };
+use vrampool_test_support::BackendExt;
 
 pub(crate) fn kind() -> MemoryKind {
     Placement::Device.into()
@@ -34,7 +34,7 @@ fn invalid<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 }
 
 /// New memory at `offset`, accessible.
-fn mapped(device: &CudaDevice, reservation: &CudaMemory, offset: u64, bytes: u64) -> Physical {
+pub(crate) fn mapped(device: &CudaDevice, reservation: &CudaMemory, offset: u64, bytes: u64) -> Physical {
     device.create_and_map(reservation, offset, &AllocationRequest::new(bytes, kind())).expect("memory")
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn all(
 #[test]
 fn a_reservation_is_memory_where_something_is_mapped() {
     let Some((device, page)) = device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let reservation = device.reserve(64 * page).expect("addresses");
     assert_eq!((reservation.len(), reservation.kind()), (64 * page, kind()));
     assert!(reservation.address().expect("an address").is_multiple_of(page));
@@ -70,7 +70,7 @@ fn a_reservation_is_memory_where_something_is_mapped() {
         .into();
     // One fill and one copy over three mappings, to ordinary memory and back to the last of them.
     fill(&device, &stream, &reservation, 0, 6 * page, 5);
-    let ordinary = device.allocate(&AllocationRequest::new(page, kind())).expect("memory");
+    let ordinary = device.memory(page, kind());
     fill(&device, &stream, &ordinary, 0, page, 7);
     let to = RegionMut::new(&reservation, 5 * page / 2, page, &stream).expect("a region");
     device.copy(&stream, Region::whole(&ordinary, &stream), to).expect("a copy");
@@ -95,22 +95,18 @@ fn a_reservation_is_memory_where_something_is_mapped() {
 #[test]
 fn kernels_run_on_mapped_memory() {
     let Some((device, page)) = device() else { return };
-    let kernels = Kernels::new(&device);
-    let stream = device.create_stream().expect("a stream");
+    let kernels = TestKernels::load(&device).expect("kernels");
+    let stream = device.stream();
     let reservation = device.reserve(4 * page).expect("addresses");
-    let pieces = [0, 1, 2, 3].map(|at| mapped(&device, &reservation, at * page, page));
-    let from = RegionMut::new(&reservation, 0, 2 * page, &stream).expect("a region");
-    let count = (2 * page / 4) as usize;
-    let numbers: Vec<f32> = (0..count).map(|i| i as f32).collect();
-    let mut view = stream.view_mut::<f32>(from).expect("a view");
-    stream.cudarc().memcpy_htod(&numbers, &mut view).expect("a copy");
-    let from = stream.view::<f32>(view.region().clone()).expect("a view");
-    let to = RegionMut::new(&reservation, 2 * page, 2 * page, &stream).expect("a region");
-    let mut to = stream.view_mut::<f32>(to).expect("a view");
-    kernels.add_one(&stream, &from, &mut to);
-    let answers = stream.cudarc().clone_dtoh(&to).expect("a copy");
-    assert!(answers.iter().zip(&numbers).all(|(answer, number)| *answer == number + 1.0));
-    drop(pieces);
+    let _pieces = [0, 1, 2, 3].map(|at| mapped(&device, &reservation, at * page, page));
+    let region = |offset, len| RegionMut::new(&reservation, offset, len, &stream).expect("a region");
+    fill(&device, &stream, &reservation, 0, 8, 0);
+    kernels.write_pattern(&stream, region(page / 2, 3 * page), 5).expect("queued");
+    for (seed, is_the_pattern) in [(5, true), (6, false)] {
+        let pattern = region(page / 2, 3 * page).as_region();
+        kernels.count_mismatches(&stream, pattern, seed, region(0, 8)).expect("queued");
+        assert_eq!(all(&device, &stream, &reservation, 0, 8, 0), is_the_pattern);
+    }
 }
 
 #[test]
@@ -131,7 +127,7 @@ fn memory_that_is_not_the_devices_own_is_not_mapped() {
 #[test]
 fn a_tebibyte_of_addresses_costs_no_memory() {
     let Some((device, page)) = device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let bytes = (1u64 << 40).next_multiple_of(page);
     let reservation = device.reserve(bytes).expect("addresses");
     let last = mapped(&device, &reservation, bytes - page, page);
@@ -154,7 +150,7 @@ fn several_threads_map_at_once_none_of_which_ever_saw_a_context() {
                     result::ctx::get_current().expect("an answer").is_none(),
                     "a context was left behind"
                 );
-                let stream = device.create_stream().expect("a stream");
+                let stream = device.stream();
                 for round in 0..10u8 {
                     let value = (thread as u8) << 4 | round;
                     let place = at + page * (1 + u64::from(round) % 6);
@@ -171,27 +167,6 @@ fn several_threads_map_at_once_none_of_which_ever_saw_a_context() {
     // All of it is free again.
     let whole = mapped(&device, &reservation, 0, 64 * page);
     drop((reservation, whole));
-}
-
-#[test]
-fn a_second_device_has_memory_of_its_own() {
-    let Some((device, page)) = device() else { return };
-    let Ok(second) = CudaDevice::open(1) else {
-        vrampool_test_support::skipped("there is one device");
-        return;
-    };
-    let reservation = device.reserve(2 * page).expect("addresses");
-    let (physical, theirs) = (
-        mapped(&device, &reservation, 0, page),
-        second.create_physical(&AllocationRequest::new(page, kind())).expect("memory"),
-    );
-    invalid(device.map(&reservation, page, &theirs));
-    invalid(second.map(&reservation, page, &theirs));
-    invalid(second.unmap(&reservation, 0, page));
-    let stream = device.create_stream().expect("a stream");
-    fill(&device, &stream, &reservation, 0, page, 1);
-    assert!(all(&device, &stream, &reservation, 0, page, 1));
-    drop(physical);
 }
 
 #[test]

@@ -88,8 +88,10 @@ impl Ranges {
     }
 
     /// Returns memory to the system, and keeps its addresses.
-    fn keep(&self, map: MmapMut) {
-        let Some(map) = Some(map).filter(|_| !self.are_limited).and_then(without_memory) else { return };
+    fn keep(&self, mut map: MmapMut) {
+        if self.are_limited || !discard(&mut map) {
+            return;
+        }
         let mut kept = self.kept.lock();
         let oldest = if kept.by_age.len() >= MOST { kept.take_oldest() } else { None };
         kept.add(map);
@@ -157,12 +159,6 @@ fn addresses_are_limited() -> bool {
     true
 }
 
-/// The same addresses, and zeros there.
-#[cfg(target_os = "linux")]
-fn without_memory(mut map: MmapMut) -> Option<MmapMut> {
-    discard(&mut map).then_some(map)
-}
-
 /// Returns the memory behind all bytes of a mapping to the system. They are zeros then. Returns whether it did.
 #[cfg(target_os = "linux")]
 pub(super) fn discard(bytes: &mut [u8]) -> bool {
@@ -173,15 +169,10 @@ pub(super) fn discard(bytes: &mut [u8]) -> bool {
     unsafe { madvise(bytes.as_mut_ptr().cast(), bytes.len(), Advice::LinuxDontNeed) }.is_ok()
 }
 
+/// Elsewhere what such an advice leaves there is not said.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn discard(_: &mut [u8]) -> bool {
     false
-}
-
-/// Elsewhere what such an advice leaves there is not said.
-#[cfg(not(target_os = "linux"))]
-fn without_memory(_: MmapMut) -> Option<MmapMut> {
-    None
 }
 
 #[cfg(test)]

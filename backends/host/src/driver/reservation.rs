@@ -10,22 +10,20 @@ use crate::error::no_memory_or;
 use crate::physical::Backing;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::spi::with_headroom;
-use vrampool_backend::{BackendError, Physical, Placement, Scarce, fork};
+use vrampool_backend::spi::{Mappings, with_headroom};
+use vrampool_backend::{BackendError, Physical, Placement, Scarce, arguments, fork};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     base: NonNull<u8>,
     len: u64,
-    /// By the offset where they start.
-    mappings: Mutex<BTreeMap<u64, Mapping>>,
+    mappings: Mutex<Mappings<Mapped>>,
     /// Entries that it takes of the process's table of mappings, at most: one for each mapping and for each
     /// gap between mappings.
     entries: AtomicU64,
@@ -38,9 +36,7 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 #[derive(Debug)]
-struct Mapping {
-    len: u64,
-    accessible: bool,
+struct Mapped {
     backing: Arc<Backing>,
     /// Counts as a handle to the memory until the reservation is dropped; work that is queued by then needs
     /// none.
@@ -80,12 +76,11 @@ impl Reservation {
     }
 
     /// How many gaps a range of it has at its sides.
-    fn gaps_beside(&self, mappings: &BTreeMap<u64, Mapping>, range: &Range<u64>) -> u64 {
-        let before = mappings.range(..range.start).next_back();
-        let is_after_one = before.is_some_and(|(&start, mapping)| start + mapping.len == range.start);
-        let is_gap_before = range.start > 0 && !is_after_one;
-        let is_gap_behind = range.end < self.len && !mappings.contains_key(&range.end);
-        u64::from(is_gap_before) + u64::from(is_gap_behind)
+    fn gaps_beside(&self, mappings: &Mappings<Mapped>, range: &Range<u64>) -> u64 {
+        let before = range.start.checked_sub(1);
+        let behind = Some(range.end).filter(|&end| end < self.len);
+        let is_gap = |byte: u64| mappings.over(&(byte..byte + 1)).next().is_none();
+        before.into_iter().chain(behind).filter(|&byte| is_gap(byte)).count() as u64
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -106,20 +101,11 @@ impl Reservation {
             return Ok(());
         }
         let mappings = self.mappings.lock();
-        let first = mappings.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
         let mut reached = range.start;
         let mut last: Option<Place> = None;
-        for (&start, mapping) in mappings.range(first..range.end) {
-            let end = start + mapping.len;
-            if end <= reached {
-                continue;
-            }
-            if start > reached || !mapping.accessible {
-                break;
-            }
-            let until = end.min(range.end);
-            let place = mapping.backing.place(reached - start..until - start);
-            reached = until;
+        for (part, mapped) in mappings.accessible(range) {
+            reached += part.end - part.start;
+            let place = mapped.backing.place(part);
             match &mut last {
                 Some(last) if last.space == place.space && last.end == place.start => last.end = place.end,
                 last => last.replace(place).into_iter().for_each(&mut found),
@@ -138,31 +124,23 @@ impl Reservation {
     /// Whether the host may use what is mapped at a range by itself.
     pub(crate) fn is_host_visible(&self, range: &Range<u64>) -> bool {
         let mappings = self.mappings.lock();
-        let first = mappings.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
-        mappings
-            .range(first..range.end.max(first))
-            .filter(|&(&start, mapping)| start + mapping.len > range.start)
-            .all(|(_, mapping)| mapping.backing.kind.placement != Placement::Device)
+        mappings.over(range).all(|(_, mapped)| mapped.backing.kind.placement != Placement::Device)
     }
 
     /// Counts as a handle to no memory any more.
     pub(crate) fn let_go(&self) {
         let handles: Vec<_> =
-            self.mappings.lock().values_mut().filter_map(|mapping| mapping.handle.take()).collect();
+            self.mappings.lock().values_mut().filter_map(|mapped| mapped.handle.take()).collect();
         // A handle's end calls the device, which is not done under the lock.
         drop(handles);
     }
 
     /// The turn to change what is mapped at a range, behind all work that uses it.
     pub(crate) fn turn(&self, claims: &Claims, offset: u64, bytes: u64) -> Result<Turn<'_>, BackendError> {
-        let end = offset.checked_add(bytes).filter(|&end| bytes > 0 && end <= self.len);
-        let end = end.ok_or_else(|| {
-            let reason = format!("{bytes} bytes from {offset} on leave a reservation of {} bytes", self.len);
-            BackendError::invalid("range", reason)
-        })?;
+        let range = arguments::check_range(offset, bytes, self.len)?;
         let base = self.base.as_ptr() as u64;
-        let release = claims.claim_addresses(base + offset..base + end)?;
-        Ok(Turn { reservation: self, range: offset..end, _release: release })
+        let release = claims.claim_addresses(base + range.start..base + range.end)?;
+        Ok(Turn { reservation: self, range, _release: release })
     }
 
     fn pointer(&self, range: &Range<u64>) -> (*mut c_void, usize) {
@@ -209,10 +187,7 @@ impl Turn<'_> {
     /// table of mappings says so.
     pub(crate) fn map(self, handle: &Physical, backing: &Arc<Backing>) -> Result<(), BackendError> {
         let mut mappings = self.reservation.mappings.lock();
-        let before = mappings.range(..self.range.end).next_back();
-        if before.is_some_and(|(&start, mapping)| start + mapping.len > self.range.start) {
-            return Err(BackendError::invalid("range", "a part of it is mapped already"));
-        }
+        mappings.check_free(&self.range)?;
         let (start, len) = self.reservation.pointer(&self.range);
         // It is one more, and what is left of the gap that it is in is none, one, or two.
         let entries = self.reservation.gaps_beside(&mappings, &self.range);
@@ -228,28 +203,23 @@ impl Turn<'_> {
             no_memory_or("mmap", error, backing.len, Scarce::Mappings)
         })?;
         keep_from_children(start, len);
-        let mapping = Mapping {
-            len: backing.len,
-            accessible: false,
-            backing: Arc::clone(backing),
-            handle: Some(handle.clone()),
-        };
-        mappings.insert(self.range.start, mapping);
+        let mapped = Mapped { backing: Arc::clone(backing), handle: Some(handle.clone()) };
+        mappings.insert(&self.range, mapped);
         Ok(())
     }
 
     /// Makes what is mapped there accessible.
     pub(crate) fn allow(self) -> Result<(), BackendError> {
         let mut mappings = self.reservation.mappings.lock();
-        self.check_whole(&mappings)?;
-        mappings.range_mut(self.range.clone()).for_each(|(_, mapping)| mapping.accessible = true);
+        mappings.check_whole(&self.range)?;
+        mappings.make_accessible(&self.range);
         Ok(())
     }
 
     /// Takes out what is mapped there; the addresses stay reserved.
     pub(crate) fn unmap(self) -> Result<(), BackendError> {
         let mut mappings = self.reservation.mappings.lock();
-        self.check_whole(&mappings)?;
+        mappings.check_whole(&self.range)?;
         let (start, len) = self.reservation.pointer(&self.range);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: the range is the reservation's own, and nothing borrows bytes of it: work that does has
@@ -260,8 +230,7 @@ impl Turn<'_> {
             no_memory_or("mmap", error, self.range.end - self.range.start, Scarce::Mappings)
         })?;
         keep_from_children(start, len);
-        let starts: Vec<_> = mappings.range(self.range.clone()).map(|(&start, _)| start).collect();
-        let taken: Vec<_> = starts.iter().filter_map(|start| mappings.remove(start)).collect();
+        let taken = mappings.remove(&self.range);
         // They and the gaps beside them are one gap.
         let gaps = self.reservation.gaps_beside(&mappings, &self.range);
         self.reservation.give_entries((taken.len() as u64 + gaps).saturating_sub(1));
@@ -269,21 +238,5 @@ impl Turn<'_> {
         // The last handle is dropped outside the lock.
         drop(taken);
         Ok(())
-    }
-
-    /// Refuses a range that is not made of whole mappings.
-    fn check_whole(&self, mappings: &BTreeMap<u64, Mapping>) -> Result<(), BackendError> {
-        let mut reached = self.range.start;
-        for (&start, mapping) in mappings.range(self.range.clone()) {
-            if start != reached {
-                break;
-            }
-            reached += mapping.len;
-        }
-        if reached == self.range.end {
-            return Ok(());
-        }
-        let reason = "it cuts a mapping, or a part of it is not mapped";
-        Err(BackendError::invalid("range", reason))
     }
 }

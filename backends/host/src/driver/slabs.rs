@@ -4,7 +4,7 @@
 //! the process; a heap promises neither of the two. Slots of a page or more go back to the system when their
 //! block is dropped.
 
-use super::ranges::{Range, Ranges};
+use super::ranges::{Range, Ranges, discard};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -81,9 +81,9 @@ impl Slabs {
                 class_of_it.take(class)?
             }
         };
-        let slot = Slot { base, slab, number, class, of: Arc::clone(self) };
+        let mut slot = Slot { base, slab, number, class, of: Arc::clone(self) };
         if is_dirty {
-            slot.zero();
+            slot.bytes().fill(0);
         }
         Some(slot)
     }
@@ -149,33 +149,18 @@ impl Slot {
         self.base
     }
 
-    fn zero(&self) {
+    fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the slot is this one's alone, and inside its slab, which stays mapped and writable while a
-        // slot of it is taken. No block has it yet or any more, so nothing has a reference to its bytes.
-        unsafe { self.base.as_ptr().write_bytes(0, slot_bytes(self.class) as usize) }
-    }
-
-    /// Has the system take its pages back; they read as zeros then.
-    fn release(&self) {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::mm::{Advice, madvise};
-            let len = slot_bytes(self.class) as usize;
-            // SAFETY: the slot is this one's alone, as in `zero`, and whole pages, because its size is a
-            // power of two and its slab begins with a page. That its bytes become zeros is a write to all of
-            // them.
-            if unsafe { madvise(self.base.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok() {
-                return;
-            }
-        }
-        self.zero();
+        // slot of it is taken. No block has it yet or any more, so nothing has another reference to its bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), slot_bytes(self.class) as usize) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if is_released(self.class) {
-            self.release();
+        // Whole pages: the size is a power of two, and the slab begins with a page.
+        if is_released(self.class) && !discard(self.bytes()) {
+            self.bytes().fill(0);
         }
         let unused = self.of.classes[self.class].lock().put(self.slab, self.number);
         // Its mapping goes outside the lock.

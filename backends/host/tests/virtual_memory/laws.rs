@@ -8,6 +8,7 @@ use vrampool_host::{
     Backend, BackendError, Call, HostDevice, HostMemory, HostStream, Physical, Placement, Region, RegionMut,
     VirtualMemory,
 };
+use vrampool_test_support::BackendExt;
 
 /// Small, so that bytes are cheap to compare.
 pub(crate) const PAGE: u64 = 4096;
@@ -191,7 +192,7 @@ impl Real {
         &self,
         work: impl FnOnce(&HostStream) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
-        let stream = self.device.create_stream().expect("a stream");
+        let stream = self.device.stream();
         work(&stream)?;
         self.device.synchronize(&stream)
     }

@@ -7,7 +7,7 @@ use vrampool_host::{
     Backend, BackendError, Call, Capabilities, Event, HostDevice, HostMemory, HostStream, MemoryKind,
     Placement, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
 };
-use vrampool_test_support::{is_inside, passed, test_behind};
+use vrampool_test_support::{BackendExt, hold, is_inside, passed, test_behind};
 
 const PAGE: u64 = 64 * 1024;
 
@@ -21,17 +21,6 @@ fn free_pages(device: &HostDevice) -> u64 {
 
 fn kind() -> MemoryKind {
     Placement::HostVisible.into()
-}
-
-/// A device of one page, which is mapped at two addresses in a row.
-fn mapped_twice() -> (HostDevice, HostMemory) {
-    let device = device(1);
-    let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
-    device.map(&reservation, 0, &physical).expect("room");
-    device.map(&reservation, PAGE, &physical).expect("room");
-    device.set_access(&reservation, 0, 2 * PAGE).expect("mapped");
-    (device, reservation)
 }
 
 /// A page that is mapped and accessible.
@@ -80,7 +69,7 @@ fn work_on_what_is_not_there_is_a_failure_of_its_stream_and_does_nothing() {
     let bytes = vec![7; PAGE as usize];
     let mut answer = bytes.clone();
     for (offset, len) in [(PAGE, 1), (2 * PAGE, PAGE), (PAGE - 1, 2), (0, 3 * PAGE), (3 * PAGE - 1, 1)] {
-        let stream = || device.create_stream().expect("a stream");
+        let stream = || device.stream();
         let part = |stream: &_| RegionMut::new(&reservation, offset, len, stream).expect("inside");
         let stream_of_fill = stream();
         device.fill(&stream_of_fill, part(&stream_of_fill), 9).expect("queued");
@@ -100,7 +89,7 @@ fn work_on_what_is_not_there_is_a_failure_of_its_stream_and_does_nothing() {
             assert!(device.read_mapped(&reservation, offset, &mut answer[..len as usize]).is_err());
         }
     }
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let empty = RegionMut::new(&reservation, PAGE, 0, &stream).expect("inside");
     device.fill(&stream, empty, 9).expect("queued");
     assert_eq!(read(&device, &stream, &reservation, PAGE - 1), 0, "nothing was written");
@@ -153,15 +142,11 @@ fn memory_counts_once_until_the_last_handle_and_the_last_mapping_are_released() 
 #[test]
 fn an_allocation_waits_for_memory_that_queued_work_still_uses() {
     let device = device(2);
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let reservation = device.reserve(2 * PAGE).expect("addresses");
     page(&device, &reservation, 0);
     page(&device, &reservation, 1);
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], [_]: [&mut [u8]; 1]| {
-        let _ = gate.recv();
-    };
-    stream.launch([], [RegionMut::whole(&reservation, &stream)], hold).expect("queued");
+    let open = hold(&stream, RegionMut::whole(&reservation, &stream), 3);
     drop(reservation);
     assert_eq!(free_pages(&device), 0, "the kernel has it");
     let asked = device.faults().calls(Call::CreatePhysical);
@@ -179,20 +164,11 @@ fn an_allocation_waits_for_memory_that_queued_work_still_uses() {
 #[test]
 fn unmapping_waits_for_work_and_says_that_it_met_some() {
     let device = device(2);
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let reservation = device.reserve(2 * PAGE).expect("addresses");
     page(&device, &reservation, 0);
     page(&device, &reservation, 1);
-    let (sender, receiver) = channel();
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
-        let _ = sender.send(());
-        let _ = gate.recv();
-        bytes.fill(3);
-    };
-    let first = RegionMut::new(&reservation, 0, PAGE, &stream).expect("inside");
-    stream.launch([], [first], hold).expect("queued");
-    receiver.recv().expect("it runs");
+    let open = hold(&stream, RegionMut::new(&reservation, 0, PAGE, &stream).expect("inside"), 3);
     device.unmap(&reservation, PAGE, PAGE).expect("no kernel uses the range");
     assert_eq!(device.races(), 0);
     std::thread::scope(|scope| {
@@ -211,7 +187,7 @@ fn unmapping_waits_for_work_and_says_that_it_met_some() {
 #[test]
 fn a_kernel_cannot_unmap_what_it_uses() {
     let device = device(1);
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let reservation = std::sync::Arc::new(device.reserve(PAGE).expect("addresses"));
     page(&device, &reservation, 0);
     let (inside, same) = (device.clone(), std::sync::Arc::clone(&reservation));
@@ -227,18 +203,15 @@ fn a_kernel_cannot_unmap_what_it_uses() {
 
 #[test]
 fn streams_at_two_addresses_of_the_same_memory_take_turns() {
-    let (device, reservation) = mapped_twice();
-    let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
-    let (sender, receiver) = channel();
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| {
-        let _ = sender.send(());
-        let _ = gate.recv();
-        bytes.fill(3);
-    };
-    let first = RegionMut::new(&reservation, 0, PAGE, &streams[0]).expect("inside");
-    streams[0].launch([], [first], hold).expect("queued");
-    receiver.recv().expect("it runs");
+    let device = device(1);
+    let reservation = device.reserve(2 * PAGE).expect("addresses");
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
+    device.map(&reservation, 0, &physical).expect("room");
+    device.map(&reservation, PAGE, &physical).expect("room");
+    device.set_access(&reservation, 0, 2 * PAGE).expect("mapped");
+    drop(physical);
+    let streams = [0; 2].map(|_| device.stream());
+    let open = hold(&streams[0], RegionMut::new(&reservation, 0, PAGE, &streams[0]).expect("inside"), 3);
     let second = RegionMut::new(&reservation, PAGE, PAGE, &streams[1]).expect("inside");
     let add = |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| bytes.iter_mut().for_each(|byte| *byte += 1);
     streams[1].launch([], [second], add).expect("queued");
@@ -258,7 +231,7 @@ fn thousands_of_handles_need_no_descriptor_each() {
     let device = device(pages);
     let reservation = device.reserve(pages * PAGE).expect("addresses");
     (0..pages).for_each(|index| page(&device, &reservation, index));
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let last = RegionMut::new(&reservation, (pages - 1) * PAGE - 1, 2, &stream).expect("inside");
     device.fill(&stream, last, 4).expect("queued");
     assert_eq!(read(&device, &stream, &reservation, (pages - 1) * PAGE), 4);

@@ -4,6 +4,7 @@ use crate::laws::{PAGE, Real};
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, BackendError, HostDevice, Placement, RegionMut, VirtualMemory};
+use vrampool_test_support::BackendExt;
 
 #[test]
 fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
@@ -14,7 +15,7 @@ fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
         for thread in 0..THREADS {
             let (device, reservation) = (&device, &reservation);
             scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
+                let stream = device.stream();
                 let base = thread * 4 * PAGE;
                 let part = |page, pages| {
                     RegionMut::new(reservation, base + page * PAGE, pages * PAGE, &stream).expect("inside")

@@ -4,12 +4,12 @@ use super::context::{Context, RawEvent, handles_of};
 use super::device::{info, number};
 use super::handle::Handle;
 use super::host_side::HostSide;
-use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
+use crate::error::{OUT_OF_RESOURCES, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::{Mutex, ReentrantMutexGuard};
 use std::ffi::c_void;
 use vrampool_backend::spi::Grant;
-use vrampool_backend::{BackendError, fork};
+use vrampool_backend::{BackendError, arguments, fork};
 
 /// The access of kernels to a buffer.
 pub(crate) const KERNEL: cl::cl_mem_flags =
@@ -64,13 +64,10 @@ pub(crate) struct Span<'a> {
 impl<'a> Span<'a> {
     /// Refuses a range that leaves the allocation.
     pub(crate) fn new(allocation: &'a Allocation, offset: u64, bytes: u64) -> Result<Self, BackendError> {
-        let inside = offset.checked_add(bytes).is_some_and(|end| end <= allocation.bytes);
+        arguments::check_range(offset, bytes, allocation.bytes)?;
         match (usize::try_from(offset), usize::try_from(bytes)) {
-            (Ok(offset), Ok(bytes)) if inside => Ok(Self { allocation, offset, bytes }),
-            _ => Err(BackendError::invalid(
-                "range",
-                format!("{bytes} bytes from {offset} on leave a memory of {} bytes", allocation.bytes),
-            )),
+            (Ok(offset), Ok(bytes)) => Ok(Self { allocation, offset, bytes }),
+            _ => Err(BackendError::invalid("range", "more than an address space has")),
         }
     }
 
@@ -304,44 +301,5 @@ impl Drop for Allocation {
         if let Some(shared) = self.shared {
             self.context.free_shared(shared.address);
         }
-    }
-}
-
-/// A buffer that is a range of another one.
-#[derive(Debug)]
-pub(crate) struct SubBuffer {
-    handle: Handle,
-    context: Context,
-}
-
-impl SubBuffer {
-    /// Of as many bytes as `range` has, which is at least 1, with the flags of the whole buffer.
-    pub(crate) fn new(range: Span<'_>) -> Result<Self, BackendError> {
-        let region = cl::cl_buffer_region { origin: range.offset, size: range.bytes };
-        let (context, mut code) = (range.allocation.context.clone(), 0);
-        let create = context.library().core.clCreateSubBuffer;
-        let (kind, region) = (cl::CL_BUFFER_CREATE_TYPE_REGION, (&raw const region).cast());
-        let turn = context.turn();
-        // SAFETY: the buffer is alive and no part of another one; `region` is what this type of creation
-        // takes; the call writes one number to `code`. The part keeps a count of the whole.
-        let handle = unsafe { create(range.buffer(), 0, kind, region, &raw mut code) };
-        drop(turn);
-        context.judged(check("clCreateSubBuffer", code))?;
-        Ok(Self { handle: Handle::of(handle), context })
-    }
-
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle
-    }
-}
-
-impl Drop for SubBuffer {
-    fn drop(&mut self) {
-        if fork::is_forked() {
-            return;
-        }
-        let _turn = self.context.turn();
-        // SAFETY: this value had a count of the buffer.
-        let _ = unsafe { (self.context.library().core.clReleaseMemObject)(self.handle.raw()) };
     }
 }

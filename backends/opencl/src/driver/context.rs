@@ -4,7 +4,7 @@ use super::calls::Calls;
 use super::device::RawDevice;
 use super::handle::Handle;
 use super::library::Library;
-use super::queue::{Queue, QueueOrder};
+use super::queue::Queue;
 use crate::error::{check, is_ambiguous};
 use opencl_sys as cl;
 use parking_lot::ReentrantMutexGuard;
@@ -76,7 +76,7 @@ impl Context {
     ) -> Result<Self, BackendError> {
         let calls = Calls::default();
         // SAFETY: the caller's promise.
-        let queue = || unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder, &calls) };
+        let queue = || unsafe { Queue::create(library, handle, &device, &calls) };
         let queues = queue().and_then(|transfer| Ok((transfer, queue()?)));
         // SAFETY: the device exists, and is released with the context.
         let retained =
@@ -129,10 +129,9 @@ impl Context {
         self.inner.handle == other.inner.handle
     }
 
-    pub(crate) fn create_queue(&self, order: QueueOrder) -> Result<Queue, BackendError> {
+    pub(crate) fn create_queue(&self) -> Result<Queue, BackendError> {
         // SAFETY: the context and its device are alive.
-        let queue =
-            unsafe { Queue::create(self.library(), self.handle(), self.device(), order, self.calls()) };
+        let queue = unsafe { Queue::create(self.library(), self.handle(), self.device(), self.calls()) };
         self.judged(queue)
     }
 
@@ -170,7 +169,7 @@ impl Context {
         work: impl FnOnce(cl::cl_command_queue) -> cl::cl_int,
     ) -> Result<(), BackendError> {
         let turn = self.turn();
-        let done = queue.in_turn(|handle| check(call, work(handle)));
+        let done = check(call, work(queue.handle().raw()));
         drop(turn);
         self.judged(done)
     }
@@ -184,7 +183,7 @@ impl Context {
     ) -> Result<RawEvent, BackendError> {
         let mut event = std::ptr::null_mut();
         let _turn = self.turn();
-        queue.in_turn(|handle| check(call, work(handle, &raw mut event)))?;
+        check(call, work(queue.handle().raw(), &raw mut event))?;
         let event = RawEvent { handle: Handle::of(event), context: self.clone() };
         self.flush(queue)?;
         Ok(event)
@@ -198,8 +197,7 @@ impl Context {
     /// The same, not judged.
     fn mark(&self, queue: &Queue) -> Result<RawEvent, BackendError> {
         self.enqueue_for_event("clEnqueueMarkerWithWaitList", queue, |queue, event| {
-            // SAFETY: the queue is alive; the call writes one handle to `event`. A mark without a list comes
-            // after all work before it, out-of-order queues included.
+            // SAFETY: the queue is alive; the call writes one handle to `event`.
             unsafe { (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event) }
         })
     }

@@ -1,12 +1,11 @@
 //! Foreign contexts and queues: safety here relies on the caller.
 
 use super::device::{handles, info, number};
-use super::{Context, Handle, Library, Queue, QueueOrder, RawDevice};
+use super::{Context, Handle, Library, Queue, RawDevice};
 use crate::device::OpenClDevice;
 use crate::error::check;
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
 
@@ -50,7 +49,8 @@ impl OpenClDevice {
     /// A queue that other code made, by its handle. It is kept alive by a count of this crate's own.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a queue of another context or device; else errors of the driver.
+    /// [`BackendError::InvalidArgument`] for a queue of another context or device, or one that runs work out of order;
+    /// else errors of the driver.
     ///
     /// # Safety
     /// `queue` is the handle of a command queue that exists.
@@ -72,14 +72,16 @@ impl OpenClDevice {
         if ask(cl::CL_QUEUE_DEVICE)? != context.device().handle().number() {
             return Err(BackendError::invalid("stream", "it belongs to another device of the context"));
         }
-        let order = match ask(cl::CL_QUEUE_PROPERTIES)? & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE {
-            0 => QueueOrder::InOrder,
-            _ => QueueOrder::OutOfOrder,
-        };
+        if ask(cl::CL_QUEUE_PROPERTIES)? & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0 {
+            return Err(BackendError::invalid(
+                "stream",
+                "it runs work out of order; create a queue in order",
+            ));
+        }
         // SAFETY: the caller vouches for the queue.
         check("clRetainCommandQueue", unsafe { (library.core.clRetainCommandQueue)(queue) })?;
         let calls = Arc::clone(context.calls());
-        let queue = Queue { library, handle: Handle::of(queue), order, turn: Mutex::new(()), calls };
+        let queue = Queue { library, handle: Handle::of(queue), calls };
         Ok(OpenClStream::of(&self.core, queue))
     }
 }

@@ -67,7 +67,6 @@ functions! {
     clFlush(cl_command_queue) -> cl_int;
     clFinish(cl_command_queue) -> cl_int;
     clCreateBuffer(cl_context, cl_ulong, usize, *mut c_void, *mut cl_int) -> cl_mem;
-    clCreateSubBuffer(cl_mem, cl_ulong, cl_uint, *const c_void, *mut cl_int) -> cl_mem;
     clReleaseMemObject(cl_mem) -> cl_int;
     clGetMemObjectInfo(cl_mem, cl_uint, usize, *mut c_void, *mut usize) -> cl_int;
     clEnqueueReadBuffer(cl_command_queue, cl_mem, cl_bool, usize, usize, *mut c_void, cl_uint,

@@ -1,12 +1,12 @@
 //! Other people's contexts, queues and kernels: counted right, and known again.
 
-use crate::programs::Programs;
 use crate::{BYTES, all_devices, fill, memory, read};
 use opencl3::command_queue::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::Device;
 use std::time::{Duration, Instant};
-use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, QueueOrder, Stream};
+use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, Stream};
+use vrampool_test_support::BackendExt;
 
 fn wrap(device: &OpenClDevice, queue: &CommandQueue) -> Result<OpenClStream, BackendError> {
     // SAFETY: the queue exists.
@@ -47,7 +47,7 @@ fn objects_of_a_context_are_released() {
         let before = theirs.reference_count().expect("a count");
         // SAFETY: the context exists, and so does the device.
         let ours = unsafe { OpenClDevice::from_context(theirs.get(), device.device()) }.expect("a device");
-        let stream = ours.create_stream().expect("a stream");
+        let stream = ours.stream();
         let memory = memory(&ours);
         fill(&ours, &stream, &memory, 7);
         ours.synchronize(&stream).expect("a wait");
@@ -68,29 +68,40 @@ fn objects_of_a_context_are_released() {
     }
 }
 
+fn queue_of(context: &Context, properties: u64) -> CommandQueue {
+    #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]
+    CommandQueue::create_default(context, properties).expect("a queue")
+}
+
+fn assert_refused<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
+    assert!(matches!(answer, Err(BackendError::InvalidArgument { .. })), "{answer:?}");
+}
+
 #[test]
 fn a_queue_has_one_id_however_often_it_is_wrapped() {
     for device in all_devices() {
         let (theirs, ours) = context_of(&device);
-        for (properties, order) in
-            [(0, QueueOrder::InOrder), (CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, QueueOrder::OutOfOrder)]
-        {
-            #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]
-            let queue = CommandQueue::create_default(&theirs, properties).expect("a queue");
-            let stream = wrap(&ours, &queue).expect("a stream");
-            assert_eq!(stream.order(), order);
-            assert_eq!(wrap(&ours, &queue).expect("a stream").id(), stream.id());
-            let own = ours.create_stream().expect("a stream");
-            assert_ne!(own.id(), stream.id());
-            let memory = memory(&ours);
-            let before = queue.reference_count().expect("a count");
-            drop(stream);
-            assert_eq!(queue.reference_count().expect("a count"), before - 1);
-            let stream = wrap(&ours, &queue).expect("a stream");
-            drop(queue);
-            fill(&ours, &stream, &memory, 3);
-            assert_eq!(read(&ours, &stream, &memory)[0], 3, "the queue outlives its owner");
-        }
+        let queue = queue_of(&theirs, 0);
+        let stream = wrap(&ours, &queue).expect("a stream");
+        assert_eq!(wrap(&ours, &queue).expect("a stream").id(), stream.id());
+        let own = ours.stream();
+        assert_ne!(own.id(), stream.id());
+        let memory = memory(&ours);
+        let before = queue.reference_count().expect("a count");
+        drop(stream);
+        assert_eq!(queue.reference_count().expect("a count"), before - 1);
+        let stream = wrap(&ours, &queue).expect("a stream");
+        drop(queue);
+        fill(&ours, &stream, &memory, 3);
+        assert_eq!(read(&ours, &stream, &memory)[0], 3, "the queue outlives its owner");
+    }
+}
+
+#[test]
+fn a_queue_that_runs_work_out_of_order_is_refused() {
+    for device in all_devices() {
+        let (theirs, ours) = context_of(&device);
+        assert_refused(wrap(&ours, &queue_of(&theirs, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)));
     }
 }
 
@@ -98,20 +109,13 @@ fn a_queue_has_one_id_however_often_it_is_wrapped() {
 fn objects_of_another_context_are_refused() {
     for device in all_devices() {
         let (theirs, ours) = context_of(&device);
-        #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]
-        let queue = CommandQueue::create_default(&theirs, 0).expect("a queue");
-        let refused = |answer: Result<(), BackendError>| {
-            let error = answer.expect_err("it is of another context");
-            assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
-        };
-        refused(wrap(&device, &queue).map(|_| ()));
-        let (stream, other) =
-            (ours.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+        assert_refused(wrap(&device, &queue_of(&theirs, 0)));
+        let (stream, other) = (ours.stream(), device.stream());
         let memory = memory(&device);
-        refused(device.wait(&other, &ours.record(&stream).expect("an event")));
-        refused(device.record(&stream).map(|_| ()));
-        refused(ours.fill(&stream, vrampool_opencl::RegionMut::whole(&memory, &stream), 1));
-        refused(ours.read_mapped(&memory, 0, &mut [0]));
+        assert_refused(device.wait(&other, &ours.record(&stream).expect("an event")));
+        assert_refused(device.record(&stream));
+        assert_refused(ours.fill(&stream, vrampool_opencl::RegionMut::whole(&memory, &stream), 1));
+        assert_refused(ours.read_mapped(&memory, 0, &mut [0]));
     }
 }
 
@@ -133,19 +137,5 @@ fn an_opened_device_is_the_same_to_all() {
                 });
             }
         });
-    }
-}
-
-#[test]
-fn kernels_of_the_programs_are_in_the_streams_order() {
-    for device in all_devices() {
-        let (_theirs, ours) = context_of(&device);
-        let programs = Programs::new(&ours);
-        let (stream, memory) = (ours.create_stream().expect("a stream"), memory(&ours));
-        for round in 0..20 {
-            fill(&ours, &stream, &memory, 0xFF);
-            programs.set_slowly(&stream, &memory, round, 1);
-            assert_eq!(read(&ours, &stream, &memory), vec![round; BYTES as usize]);
-        }
     }
 }

@@ -1,11 +1,11 @@
 //! Programs that this crate compiles, and launches of their kernels.
 
 use crate::all_devices;
-use vrampool_backend::AllocationRequest;
 use vrampool_opencl::opencl_sys::{CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME};
 use vrampool_opencl::{
     Arguments, Backend, BackendError, Grid, OpenClDevice, Placement, Program, Region, RegionMut,
 };
+use vrampool_test_support::BackendExt;
 
 const SOURCE: &str = "
 #define REGION(name) __global uchar *name##_buffer, ulong name##_offset
@@ -21,8 +21,8 @@ fn a_kernel_takes_views_wherever_they_lie_and_comes_in_order() {
     for device in all_devices() {
         let scale = Program::build(&device, SOURCE, c"").and_then(|program| program.kernel(c"scale"));
         let scale = scale.expect("a kernel");
-        let stream = device.create_stream().expect("a stream");
-        let memory = device.allocate(&AllocationRequest::new(1024, Placement::Device)).expect("memory");
+        let stream = device.stream();
+        let memory = device.memory(1024, Placement::Device);
         let values = [1.0_f32, 2.0, 3.0, 4.0, 5.0];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let place = |offset| RegionMut::new(&memory, offset, 20, &stream).expect("a region");
@@ -53,12 +53,12 @@ fn invalid_launches_are_errors() {
         program.kernel(c"no_such_kernel").expect_err("it is not in the program");
         let kernel = program.kernel(c"scale").expect("a kernel");
 
-        let memory = device.allocate(&AllocationRequest::new(64, Placement::Device)).expect("memory");
-        let stream = device.create_stream().expect("a stream");
+        let memory = device.memory(64, Placement::Device);
+        let stream = device.stream();
         let view = stream.view::<f32>(Region::whole(&memory, &stream)).expect("a view");
         let arguments = || Arguments::new().view(&view).float(1.0).view(&view).long(0);
         let other = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
-        let foreign = other.create_stream().expect("a stream");
+        let foreign = other.stream();
         let one = Grid::new(1, [1, 1]);
         let grids =
             [Grid::new(0, [1, 1]), Grid::new(1, [0, 1]), Grid::new(1, [1, 0]), Grid::new(usize::MAX, [2, 1])];

@@ -3,6 +3,7 @@
 use crate::{BYTES, all_devices, drained, fill, read};
 use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, Placement};
+use vrampool_test_support::{BackendExt, threads_that_drop_memory_in_use_are_not_refused};
 
 #[test]
 fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
@@ -11,11 +12,9 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
             let device =
                 OpenClDevice::builder(device.listed().ordinal).memory_limit(4 * BYTES).kind(kind).build();
             let device = device.expect("a device");
-            let stream = device.create_stream().expect("a stream");
+            let stream = device.stream();
             for placement in [Placement::Device, Placement::HostVisible] {
-                let mut held: Vec<_> = (0..4)
-                    .map(|_| device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory"))
-                    .collect();
+                let mut held: Vec<_> = (0..4).map(|_| device.memory(BYTES, placement)).collect();
                 assert_eq!(device.memory_info().expect("an answer").free_bytes, 0);
                 assert_eq!(device.memory_info().expect("an answer").total_bytes, 4 * BYTES);
                 let error = device.allocate(&AllocationRequest::new(1, placement)).expect_err("it is full");
@@ -80,31 +79,16 @@ fn a_limit_is_no_more_than_the_device_has() {
     }
 }
 
-/// Each thread holds one block at a time, so memory is available as soon as the work is done, also when another
-/// thread takes it first or is checking dropped memory.
 #[test]
 fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
-    const THREADS: u64 = 4;
     for device in all_devices() {
         for kind in [DeviceKind::Integrated, DeviceKind::Discrete] {
-            let limit = (THREADS + 1) * BYTES;
+            let limit = 5 * BYTES;
             let device =
                 OpenClDevice::builder(device.listed().ordinal).memory_limit(limit).kind(kind).build();
             let device = device.expect("a device");
-            std::thread::scope(|scope| {
-                for thread in 0..THREADS {
-                    let device = &device;
-                    scope.spawn(move || {
-                        let stream = device.create_stream().expect("a stream");
-                        let placement = [Placement::Device, Placement::HostVisible][thread as usize % 2];
-                        for round in 0..200 {
-                            let request = AllocationRequest::new(BYTES, placement);
-                            let memory = device.allocate(&request).expect("there is room");
-                            fill(device, &stream, &memory, round);
-                        }
-                    });
-                }
-            });
+            let placements = [Placement::Device, Placement::HostVisible];
+            threads_that_drop_memory_in_use_are_not_refused(&device, BYTES, placements);
             drained(&device);
             assert_eq!(device.memory_info().expect("an answer").free_bytes, limit);
         }

@@ -12,6 +12,7 @@ use vrampool_opencl::{
     Backend, BackendError, DeviceKind, MemoryKind, OpenClDevice, OpenClMemory, OpenClStream, Placement,
     Region, RegionMut, Usage,
 };
+use vrampool_test_support::BackendExt;
 
 fn of_usage(device: &OpenClDevice, placement: Placement, flags: u64) -> Result<OpenClMemory, BackendError> {
     device.allocate(&AllocationRequest::new(BYTES, MemoryKind::new(placement).with_usage(Usage(flags))))
@@ -33,7 +34,7 @@ fn both_kinds(device: &OpenClDevice) -> [OpenClDevice; 2] {
 fn memory_is_the_hosts_where_host_and_device_share_one_and_the_devices_elsewhere() {
     for device in all_devices() {
         let placement = device.properties().preferred_placement();
-        let memory = device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory");
+        let memory = device.memory(BYTES, placement);
         let flags = memory.flags().expect("flags");
         match device.properties().kind {
             DeviceKind::Discrete => assert_eq!(flags, CL_MEM_READ_WRITE),
@@ -86,7 +87,7 @@ fn usages_reach_the_driver_and_nonsense_does_not() {
 #[test]
 fn the_host_keeps_to_what_it_said() {
     for device in all_devices() {
-        let stream = device.create_stream().expect("a stream");
+        let stream = device.stream();
         let mut bytes = vec![0; BYTES as usize];
         let refused = |answer: Result<(), BackendError>| {
             let error = answer.expect_err("it said that it would not");
@@ -130,7 +131,7 @@ fn a_devices_own_memory_is_not_mapped() {
 fn pinned_memory_is_written_and_copied_again_and_again() {
     for device in all_devices() {
         for device in both_kinds(&device) {
-            let stream = device.create_stream().expect("a stream");
+            let stream = device.stream();
             let (pinned, target) =
                 (of_usage(&device, Placement::HostVisible, 0).expect("memory"), crate::memory(&device));
             let back = of_usage(&device, Placement::HostVisible, 0).expect("memory");
@@ -152,7 +153,7 @@ fn pinned_memory_may_drop_while_it_is_copied() {
     for device in all_devices() {
         for device in both_kinds(&device) {
             let programs = Programs::new(&device);
-            let (stream, target) = (device.create_stream().expect("a stream"), crate::memory(&device));
+            let (stream, target) = (device.stream(), crate::memory(&device));
             for round in 0..20u8 {
                 let pinned = of_usage(&device, Placement::HostVisible, 0).expect("memory");
                 device.write_mapped(&pinned, 0, &vec![round; BYTES as usize]).expect("it is mapped");
@@ -176,7 +177,7 @@ fn pinned_memory_serves_kernels_and_ranges_of_it_the_host() {
     for device in all_devices() {
         for device in both_kinds(&device) {
             let programs = Programs::new(&device);
-            let [one, two] = [0; 2].map(|_| device.create_stream().expect("a stream"));
+            let [one, two] = [0; 2].map(|_| device.stream());
             for way in 0..4 {
                 let pinned = of_usage(&device, Placement::HostVisible, 0).expect("memory");
                 let target = crate::memory(&device);

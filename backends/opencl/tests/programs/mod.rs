@@ -4,14 +4,14 @@ use opencl3::command_queue::enqueue_nd_range_kernel;
 use opencl3::context::{Context, context::retain_context};
 use opencl3::event::release_event;
 use opencl3::kernel::Kernel;
-use opencl3::memory::cl_mem;
 use opencl3::program::Program;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
-use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
-    Backend, Event, OpenClDevice, OpenClMemory, OpenClStream, OpenClView, OpenClViewMut, Placement, RegionMut,
+    Backend, Event, OpenClDevice, OpenClMemory, OpenClStream, OpenClView, OpenClViewMut, Placement,
+    RegionMut, list,
 };
+use vrampool_test_support::{BackendExt, require};
 
 const SOURCE: &str = "
 __kernel void add_one(__global const float *from, ulong from_first, __global float *to, ulong to_first) {
@@ -27,6 +27,12 @@ __kernel void set_slowly(__global uchar *to, ulong first, ulong count, uint valu
     for (ulong i = 0; i < count; i++) to[first + i] = (uchar)(value + extra);
 }
 ";
+
+/// Returns every device, or skips the test without one.
+pub(crate) fn all_devices() -> Vec<OpenClDevice> {
+    let devices = require("opencl", list).unwrap_or_default();
+    devices.iter().map(|device| OpenClDevice::open(device.ordinal).expect("a listed device")).collect()
+}
 
 /// The program's kernels on one device.
 pub(crate) struct Programs {
@@ -50,8 +56,8 @@ impl Programs {
             set_slowly: kernel("set_slowly"),
             rounds: 20_000,
         };
-        let stream = device.create_stream().expect("a stream");
-        let memory = device.allocate(&AllocationRequest::new(1, Placement::Device)).expect("memory");
+        let stream = device.stream();
+        let memory = device.memory(1, Placement::Device);
         let time = |milliseconds| {
             let began = Instant::now();
             programs.set_slowly(&stream, &memory, 1, milliseconds);
@@ -79,17 +85,6 @@ impl Programs {
         run(stream, &kernel, from.len().min(to.len()));
     }
 
-    /// Adds one to the elements of a buffer that begins with them.
-    #[allow(dead_code, reason = "each test program uses a part of it")]
-    pub(crate) fn add_one_to(&self, stream: &OpenClStream, from: cl_mem, to: cl_mem, len: usize) {
-        let kernel = self.add_one.lock();
-        set(&kernel, 0, from);
-        set(&kernel, 1, 0u64);
-        set(&kernel, 2, to);
-        set(&kernel, 3, 0u64);
-        run(stream, &kernel, len);
-    }
-
     /// Sets all bytes of `memory` after about so many milliseconds.
     pub(crate) fn set_slowly(
         &self,
@@ -112,9 +107,8 @@ impl Programs {
     /// Whether the device works on one queue while another is busy, as seen. A device that does may not do it
     /// every time.
     pub(crate) fn runs_queues_at_once(&self) -> bool {
-        let [busy, idle] = [0; 2].map(|_| self.device.create_stream().expect("a stream"));
-        let [one, two] = [0; 2]
-            .map(|_| self.device.allocate(&AllocationRequest::new(1, Placement::Device)).expect("memory"));
+        let [busy, idle] = [0; 2].map(|_| self.device.stream());
+        let [one, two] = [0; 2].map(|_| self.device.memory(1, Placement::Device));
         (0..10).any(|_| {
             self.set_slowly(&busy, &one, 1, 50);
             let done = self.device.record(&busy).expect("an event");

@@ -4,6 +4,7 @@ use crate::{BYTES, backends, fill, first_device, memory, others, read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::{Backend, BackendError, Capabilities, DeviceKind, Placement, WgpuDevice, list, wgpu};
 
 #[test]
@@ -55,7 +56,7 @@ fn a_device_that_is_opened_or_wrapped_twice_is_one_device() {
     assert_eq!(one.id(), two.id());
     let again = WgpuDevice::from_parts(one.device().clone(), one.queue().clone()).expect("a device");
     assert_eq!(again.id(), one.id());
-    let (device, queue) = others();
+    let (device, queue) = others(|_| ());
     let own = WgpuDevice::from_parts(device.clone(), queue.clone()).expect("a device");
     let ids: Vec<_> = std::thread::scope(|scope| {
         let wrap = || WgpuDevice::from_parts(device.clone(), queue.clone()).expect("a device").id();
@@ -69,8 +70,12 @@ fn a_device_that_is_opened_or_wrapped_twice_is_one_device() {
     for unlisted in [&own, &one.with_memory_limit(1 << 20).expect("a device")] {
         assert!(!listed.contains(&unlisted.id().to_string()), "{}", unlisted.id());
     }
-    let error = WgpuDevice::from_parts(others().0, queue).expect_err("the queue is another's");
-    assert!(matches!(error, BackendError::InvalidArgument { argument: "queue", .. }), "{error}");
+}
+
+fn create_wrong_buffer(device: &wgpu::Device) {
+    let usage = wgpu::BufferUsages::empty();
+    let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: false };
+    drop(device.create_buffer(&wrong));
 }
 
 #[test]
@@ -78,7 +83,7 @@ fn the_programs_own_device_conforms_and_keeps_its_handlers() {
     if first_device().is_none() {
         return;
     }
-    let (device, queue) = others();
+    let (device, queue) = others(|_| ());
     let (errors, losses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (count, lost) = (Arc::clone(&errors), Arc::clone(&losses));
     device.on_uncaptured_error(Arc::new(move |_| {
@@ -100,9 +105,7 @@ fn the_programs_own_device_conforms_and_keeps_its_handlers() {
     ))
     .expect_err("it needs a feature");
     assert_eq!(errors.load(Ordering::Relaxed), 0, "an error of the pool's got to the program's handler");
-    let empty = wgpu::BufferUsages::empty();
-    let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage: empty, mapped_at_creation: false };
-    drop(device.create_buffer(&wrong));
+    create_wrong_buffer(&device);
     assert_eq!(errors.load(Ordering::Relaxed), 1, "an error of the program's own did not");
     device.destroy();
     let _ = device.poll(wgpu::PollType::wait_indefinitely());
@@ -112,10 +115,8 @@ fn the_programs_own_device_conforms_and_keeps_its_handlers() {
 #[test]
 fn an_uncaught_error_of_a_device_is_no_panic() {
     let Some(device) = first_device() else { return };
-    let empty = wgpu::BufferUsages::empty();
-    let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage: empty, mapped_at_creation: false };
-    drop(device.device().create_buffer(&wrong));
-    let stream = device.create_stream().expect("a stream");
+    create_wrong_buffer(device.device());
+    let stream = device.stream();
     let memory = memory(&device);
     fill(&device, &stream, &memory, 3);
     assert_eq!(read(&device, &stream, &memory), vec![3; BYTES as usize]);

@@ -1,10 +1,10 @@
 //! Completion of events; queries and drops that must not wait.
 
-use crate::{fill, first_device, memory, others, read};
+use crate::{fill, first_device, memory, own_device, read};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::{
     Backend, DeviceKind, Event, Placement, RegionMut, TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu,
 };
@@ -26,7 +26,7 @@ fn asynchronous_device() -> Option<WgpuDevice> {
 /// returned: what is dropped under work is waited for by the next allocation.
 #[must_use]
 fn busy(device: &WgpuDevice, kernels: &TestKernels, stream: &WgpuStream, rounds: u32) -> WgpuMemory {
-    let memory = device.allocate(&AllocationRequest::new(BUSY, Placement::Device)).expect("memory");
+    let memory = device.memory(BUSY, Placement::Device);
     kernels.occupy(stream, RegionMut::whole(&memory, stream), rounds).expect("queued");
     memory
 }
@@ -35,7 +35,7 @@ fn busy(device: &WgpuDevice, kernels: &TestKernels, stream: &WgpuStream, rounds:
 fn asking_an_event_starts_its_work_and_waits_for_none() {
     let Some(device) = asynchronous_device() else { return };
     let kernels = TestKernels::load(&device).expect("kernels");
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let mut rounds = 1;
     loop {
         assert!(rounds <= 1 << 24, "every answer came when the work was done: does asking wait for it?");
@@ -57,7 +57,7 @@ fn asking_an_event_starts_its_work_and_waits_for_none() {
 fn dropping_memory_and_waiting_on_a_stream_wait_for_nothing() {
     let Some(device) = asynchronous_device() else { return };
     let kernels = TestKernels::load(&device).expect("kernels");
-    let (one, two) = (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    let (one, two) = (device.stream(), device.stream());
     let mut rounds = 1;
     loop {
         assert!(rounds <= 1 << 24, "the work was always done: does one of the calls wait for it?");
@@ -79,8 +79,7 @@ fn dropping_memory_and_waiting_on_a_stream_wait_for_nothing() {
 #[test]
 fn an_event_is_complete_when_its_stream_was_waited_for() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let memory = memory(&device);
+    let (stream, memory) = (device.stream(), memory(&device));
     for round in 0..200u8 {
         fill(&device, &stream, &memory, round);
         // Half of them with nothing between the last submission and the event.
@@ -93,18 +92,11 @@ fn an_event_is_complete_when_its_stream_was_waited_for() {
     }
 }
 
-/// A device that no other test uses, so that no thread of another test runs its callbacks.
-fn own_device() -> Option<WgpuDevice> {
-    first_device()?;
-    let (device, queue) = others();
-    Some(WgpuDevice::from_parts(device, queue).expect("a device"))
-}
-
 /// A poll calls back for finished work, and may call back for other work first.
 #[test]
 fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back() {
-    let Some(device) = own_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let Some(device) = own_device(|_| ()) else { return };
+    let stream = device.stream();
     let memory = memory(&device);
     fill(&device, &stream, &memory, 1);
     let event = device.record(&stream).expect("an event");
@@ -134,8 +126,8 @@ fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back(
 /// Nothing says so but the callback of its submission: the queue is never empty.
 #[test]
 fn an_event_becomes_complete_while_the_program_goes_on_submitting() {
-    let Some(device) = own_device() else { return };
-    let (stream, target) = (device.create_stream().expect("a stream"), memory(&device));
+    let Some(device) = own_device(|_| ()) else { return };
+    let (stream, target) = (device.stream(), memory(&device));
     let [from, to] = [(); 2].map(|()| {
         let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let buffer = wgpu::BufferDescriptor { label: None, size: 16 << 20, usage, mapped_at_creation: false };
@@ -177,7 +169,7 @@ fn becomes_complete(event: &impl Event) -> bool {
 /// wgpu looks at the device and at its own lists one after the other: another thread may come between.
 #[test]
 fn events_are_asked_while_other_threads_read_what_they_wrote() {
-    let Some(device) = own_device() else { return };
+    let Some(device) = own_device(|_| ()) else { return };
     // Dropped when both have read, or panicked.
     let is_reading = Arc::new(());
     let read_on = Arc::downgrade(&is_reading);
@@ -186,7 +178,7 @@ fn events_are_asked_while_other_threads_read_what_they_wrote() {
             let device = &device;
             scope.spawn(move || {
                 let _is_reading = is_reading;
-                let stream = device.create_stream().expect("a stream");
+                let stream = device.stream();
                 let memory = memory(device);
                 for round in 0..200 {
                     let value = (round * 2 + reader) as u8;
@@ -198,7 +190,7 @@ fn events_are_asked_while_other_threads_read_what_they_wrote() {
         }
         for _ in 0..2 {
             scope.spawn(|| {
-                let stream = device.create_stream().expect("a stream");
+                let stream = device.stream();
                 let memory = memory(&device);
                 while read_on.strong_count() > 0 {
                     fill(&device, &stream, &memory, 1);

@@ -1,11 +1,12 @@
 //! Reading and waiting as futures.
 
-use super::{BYTES, copy, fill, first_device, memory, others};
+use super::{BYTES, copy, fill, first_device, memory, own_device};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::{Backend, BackendError, Event, Region, TestKernels, WgpuDevice, WgpuMemory, WgpuStream};
 
 struct Unpark(Thread);
@@ -36,7 +37,7 @@ async fn read(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory) -> 
 #[test]
 fn a_read_is_in_order_on_its_stream() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let (one, two) = (memory(&device), memory(&device));
     block_on(async {
         for value in 1..20 {
@@ -50,8 +51,7 @@ fn a_read_is_in_order_on_its_stream() {
 #[test]
 fn work_is_done_when_finish_is_ready() {
     let Some(device) = first_device() else { return };
-    let (stream, kernels) =
-        (device.create_stream().expect("a stream"), TestKernels::load(&device).expect("kernels"));
+    let (stream, kernels) = (device.stream(), TestKernels::load(&device).expect("kernels"));
     let memory = memory(&device);
     block_on(async {
         for _ in 0..10 {
@@ -72,7 +72,7 @@ fn tasks_of_several_threads_wait_at_once() {
         for value in 1..5 {
             let device = &device;
             scope.spawn(move || {
-                let (stream, memory) = (device.create_stream().expect("a stream"), memory(device));
+                let (stream, memory) = (device.stream(), memory(device));
                 block_on(async {
                     for _ in 0..50 {
                         fill(device, &stream, &memory, value);
@@ -87,12 +87,8 @@ fn tasks_of_several_threads_wait_at_once() {
 
 #[test]
 fn no_future_waits_for_a_lost_device() {
-    if first_device().is_none() {
-        return;
-    }
-    let (device, queue) = others();
-    let device = WgpuDevice::from_parts(device, queue).expect("a device");
-    let (stream, memory) = (device.create_stream().expect("a stream"), memory(&device));
+    let Some(device) = own_device(|_| ()) else { return };
+    let (stream, memory) = (device.stream(), memory(&device));
     fill(&device, &stream, &memory, 1);
     device.device().destroy();
     let mut bytes = vec![0; BYTES as usize];
@@ -119,8 +115,7 @@ fn a_device_is_requested_as_it_is_opened() {
 #[test]
 fn arguments_are_checked_as_in_a_download() {
     let Some(device) = first_device() else { return };
-    let (stream, other) =
-        (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    let (stream, other) = (device.stream(), device.stream());
     let memory = memory(&device);
     block_on(async {
         let error = device.read(&stream, Region::whole(&memory, &stream), &mut [0; 4]).await;

@@ -1,9 +1,10 @@
 //! Memory that wgpu holds, by its own counters, compared with live bytes.
 
-use crate::{counted_device, fill, first_device, read};
+use crate::{counted_device, fill, first_device, own_device, read};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::{Backend, Memory, Placement, RegionMut, WgpuDevice, WgpuStream, wgpu};
 
 const MIB: u64 = 1 << 20;
@@ -14,12 +15,12 @@ const STAGING: u64 = 8 * MIB;
 
 fn alone() -> Option<(WgpuDevice, WgpuStream)> {
     let device = counted_device()?;
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     Some((device, stream))
 }
 
 /// The memory that wgpu has from the driver, by the larger of its two counters. They differ by some bytes.
-fn held(device: &WgpuDevice) -> u64 {
+pub(crate) fn held(device: &WgpuDevice) -> u64 {
     let report = device.device().generate_allocator_report().expect("a report").total_allocated_bytes;
     let counter = device.device().get_internal_counters().hal.buffer_memory.read();
     assert!(counter >= 0, "{counter}");
@@ -37,7 +38,7 @@ fn a_loop_of_large_memory_holds_one_and_a_bounded_rest() {
     let Some((device, stream)) = alone() else { return };
     let most = 50 * MIB + MOST_DROPPED + STAGING;
     for _ in 0..50 {
-        let memory = device.allocate(&AllocationRequest::new(50 * MIB, Placement::Device)).expect("memory");
+        let memory = device.memory(50 * MIB, Placement::Device);
         assert!(held(&device) <= most, "{} bytes", held(&device));
         touch(&device, &stream, &memory);
     }
@@ -49,9 +50,9 @@ fn a_loop_of_large_memory_holds_one_and_a_bounded_rest() {
 fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
     let Some(device) = first_device() else { return };
     let device = device.with_memory_limit(64 * MIB).expect("a device");
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let free = || device.memory_info().expect("figures").free_bytes;
-    let memory = device.allocate(&AllocationRequest::new(16 * MIB, Placement::Device)).expect("memory");
+    let memory = device.memory(16 * MIB, Placement::Device);
     touch(&device, &stream, &memory);
     drop(memory);
     assert_eq!(free(), 48 * MIB, "the work is not submitted");
@@ -71,7 +72,7 @@ fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
 #[test]
 fn memory_dropped_beyond_the_bound_is_submitted_at_once() {
     let Some((device, stream)) = alone() else { return };
-    let memory = device.allocate(&AllocationRequest::new(64 * MIB, Placement::Device)).expect("memory");
+    let memory = device.memory(64 * MIB, Placement::Device);
     touch(&device, &stream, &memory);
     drop(memory);
     // Nothing flushes.
@@ -90,16 +91,14 @@ fn four_threads_hold_what_is_live_and_a_bounded_rest() {
         for seed in 0..4 {
             let (device, live) = (&device, &live);
             scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
+                let stream = device.stream();
                 let (mut rng, mut mine) = (Rng::with_seed(seed), Vec::new());
                 for round in 0..300_u64 {
                     let bytes = rng.u64(1..8 * MIB);
                     // Counted before it is asked for, and until it is dropped.
                     let fits = |all: u64| (all + bytes <= LIVE).then_some(all + bytes);
                     if live.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok() {
-                        let memory = device
-                            .allocate(&AllocationRequest::new(bytes, Placement::Device))
-                            .expect("memory");
+                        let memory = device.memory(bytes, Placement::Device);
                         let held = held(device);
                         assert!(held <= LIVE + MOST_DROPPED + STAGING, "{held} bytes");
                         let end = bytes.min(4096);
@@ -127,21 +126,18 @@ fn four_threads_hold_what_is_live_and_a_bounded_rest() {
 /// Transfers and fills of more than a buffer of the device may have, and of less.
 #[test]
 fn a_device_of_small_buffers_transfers_what_it_allocates() {
-    if first_device().is_none() {
-        return;
-    }
     for largest in [4 * MIB, 512 << 10, 4096 + 4, 256] {
-        let (device, queue) = crate::others_with(|limits| {
+        let device = own_device(|limits| {
             limits.max_buffer_size = largest;
             limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(largest);
             limits.max_uniform_buffer_binding_size = limits.max_uniform_buffer_binding_size.min(largest);
         });
-        let device = WgpuDevice::from_parts(device, queue).expect("a device");
-        let stream = device.create_stream().expect("a stream");
+        let Some(device) = device else { return };
+        let stream = device.stream();
         let most = device.properties().max_allocation;
         assert_eq!(most, largest / 4 * 4);
         for bytes in [most, most * 3 / 4 / 4 * 4, 4, 5.min(most), most - 1] {
-            let memory = device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory");
+            let memory = device.memory(bytes, Placement::Device);
             let data: Vec<u8> = (0..bytes).map(|byte| (byte * 7 + (byte >> 9)) as u8).collect();
             device.upload(&stream, &data, RegionMut::whole(&memory, &stream)).expect("an upload");
             assert!(read(&device, &stream, &memory) == data, "{bytes} of {largest}");

@@ -1,7 +1,7 @@
 //! Programs of a caller's own whose kernels are recorded with the device's operations.
 
 use crate::first_device;
-use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::wgpu::BufferUsages;
 use vrampool_wgpu::{
     Backend, BackendError, Kernel, MemoryKind, Placement, Program, Region, RegionMut, Usage, WgpuDevice,
@@ -28,9 +28,9 @@ struct Setup {
 impl Setup {
     fn new() -> Option<Self> {
         let device = first_device()?;
-        let stream = device.create_stream().expect("a stream");
+        let stream = device.stream();
         let scale = Program::build(&device, WGSL).and_then(|program| program.kernel("scale", 2));
-        let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
+        let memory = device.memory(4096, Placement::Device);
         device.fill(&stream, RegionMut::whole(&memory, &stream), 0).expect("a fill");
         Some(Self { device, stream, scale: scale.expect("a kernel"), memory })
     }
@@ -84,18 +84,15 @@ fn invalid_launches_are_refused_and_work_goes_on() {
     refused("words", scale.launch(stream, &[from()], &[to()], &[0; 15], (1, 1)));
     refused("groups", scale.launch(stream, &[from()], &[to()], &[0, 0], (1 << 31, 1)));
     refused("rows of groups", scale.launch(stream, &[from()], &[to()], &[0, 0], (1, u32::MAX)));
-    let other = device.create_stream().expect("a stream");
+    let other = device.stream();
     refused("a stream", scale.launch(&other, &[from()], &[to()], &[0, 0], (1, 1)));
     let elsewhere = WgpuDevice::open(0).expect("a device");
-    let (foreign, far) = (
-        elsewhere.create_stream().expect("a stream"),
-        elsewhere.allocate(&AllocationRequest::new(64, Placement::Device)).expect("memory"),
-    );
+    let (foreign, far) = (elsewhere.stream(), elsewhere.memory(64, Placement::Device));
     let far = || RegionMut::whole(&far, &foreign);
     refused("a device", scale.launch(&foreign, &[far().as_region()], &[to()], &[0, 0], (1, 1)));
     let usage = Usage(u64::from((BufferUsages::COPY_SRC | BufferUsages::COPY_DST).bits()));
     let kind = MemoryKind::new(Placement::Device).with_usage(usage);
-    let plain = device.allocate(&AllocationRequest::new(64, kind)).expect("memory");
+    let plain = device.memory(64, kind);
     let plain = [Region::whole(&plain, stream)];
     refused("a usage", scale.launch(stream, &plain, &[to()], &[0, 0], (1, 1)));
 

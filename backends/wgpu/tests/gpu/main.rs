@@ -13,8 +13,7 @@ mod views;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use vrampool_backend::AllocationRequest;
-use vrampool_test_support::{copy, fill, read, require, skipped};
+use vrampool_test_support::{BackendExt, copy, fill, read, require, skipped};
 use vrampool_wgpu::{Backend, Capabilities, MemoryKind, Placement, WgpuDevice, WgpuMemory, wgpu};
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
@@ -26,7 +25,7 @@ fn first_device() -> Option<WgpuDevice> {
 }
 
 fn memory(device: &WgpuDevice) -> WgpuMemory {
-    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
+    device.memory(BYTES, Placement::Device)
 }
 
 fn of_usages(placement: Placement, usages: wgpu::BufferUsages) -> MemoryKind {
@@ -55,9 +54,7 @@ fn mapping_device() -> Option<WgpuDevice> {
 
 /// A device that no other owner's memory is counted with, or skips the test where wgpu does not count it.
 fn counted_device() -> Option<WgpuDevice> {
-    first_device()?;
-    let (device, queue) = others();
-    let device = WgpuDevice::from_parts(device, queue).expect("a device");
+    let device = own_device(|_| ())?;
     if device.device().generate_allocator_report().is_none() {
         skipped(format_args!("wgpu has no figures of what it holds on {}", device.listed().interface));
         return None;
@@ -65,13 +62,15 @@ fn counted_device() -> Option<WgpuDevice> {
     Some(device)
 }
 
-/// A device and a queue that this crate did not make, without features and with the least limits.
-fn others() -> (wgpu::Device, wgpu::Queue) {
-    others_with(|_| ())
+/// The device of [`others`], which no other test uses, so that no thread of another test runs its callbacks.
+fn own_device(change: impl FnOnce(&mut wgpu::Limits)) -> Option<WgpuDevice> {
+    first_device()?;
+    let (device, queue) = others(change);
+    Some(WgpuDevice::from_parts(device, queue).expect("a device"))
 }
 
-/// The same, of limits of one's own.
-fn others_with(change: impl FnOnce(&mut wgpu::Limits)) -> (wgpu::Device, wgpu::Queue) {
+/// A device and a queue that this crate did not make, without features and with the least limits that `change` leaves.
+fn others(change: impl FnOnce(&mut wgpu::Limits)) -> (wgpu::Device, wgpu::Queue) {
     let mut required_limits = wgpu::Limits::default();
     change(&mut required_limits);
     let descriptor = wgpu::DeviceDescriptor { required_limits, ..wgpu::DeviceDescriptor::default() };

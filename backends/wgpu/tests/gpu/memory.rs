@@ -1,9 +1,11 @@
 //! Kinds of memory, what the host may do with them, and when it is released.
 
+use crate::held::held;
 use crate::{BYTES, can_map, counted_device, fill, first_device, mapping_device, memory, of_usages, read};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{
     Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
@@ -55,8 +57,8 @@ fn a_buffer_has_the_label_of_its_request() {
 #[test]
 fn memory_is_mapped_while_work_uses_its_other_bytes() {
     let Some(device) = mapping_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let mapped = device.allocate(&AllocationRequest::new(2 * BYTES, Placement::HostVisible)).expect("memory");
+    let stream = device.stream();
+    let mapped = device.memory(2 * BYTES, Placement::HostVisible);
     let other = memory(&device);
     for round in 1..=50u8 {
         fill(&device, &stream, &other, round);
@@ -79,9 +81,9 @@ fn memory_is_mapped_while_work_uses_its_other_bytes() {
 #[test]
 fn fresh_memory_is_clear() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     for kind in kinds(&device) {
-        let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
+        let memory = device.memory(BYTES, kind);
         assert_eq!(read(&device, &stream, &memory), vec![0; BYTES as usize], "{kind:?}");
     }
 }
@@ -90,17 +92,17 @@ fn fresh_memory_is_clear() {
 #[test]
 fn long_transfers_go_in_pieces() {
     let Some(device) = counted_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let bytes = 150 << 20;
     let mut rng = fastrand::Rng::with_seed(6);
     let mut data = vec![0; bytes as usize];
     rng.fill(&mut data);
-    let memory = device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory");
-    let before = taken(&device);
+    let memory = device.memory(bytes, Placement::Device);
+    let before = held(&device);
     for _ in 0..3 {
         device.upload(&stream, &data, RegionMut::whole(&memory, &stream)).expect("an upload");
     }
-    let staging = taken(&device) - before;
+    let staging = held(&device) - before;
     assert!(staging <= 300 << 20, "{staging} bytes of staging memory");
     assert!(read(&device, &stream, &memory) == data);
     // Three patterns long, and not from the start.
@@ -115,7 +117,7 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     let Some(device) = first_device() else { return };
     let device = device.with_memory_limit(4 * BYTES).expect("a device");
     assert_eq!(device.properties().total_bytes, 4 * BYTES);
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let mut held: Vec<_> = (0..4).map(|_| memory(&device)).collect();
     assert_eq!(device.memory_info().expect("memory info").free_bytes, 0);
     for _ in 0..3 {
@@ -140,33 +142,14 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     device.allocate(&AllocationRequest::new(4 * BYTES, placement)).expect("all of it");
 }
 
-/// Each thread holds one block at a time, so memory is available as soon as the work is done, also when another
-/// thread takes it first.
 #[test]
 fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
-    const THREADS: u64 = 4;
     let Some(device) = first_device() else { return };
-    let limit = (THREADS + 1) * BYTES;
-    let device = device.with_memory_limit(limit).expect("a device");
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let stream = device.create_stream().expect("a stream");
-                for round in 0..200 {
-                    let request = AllocationRequest::new(BYTES, Placement::Device);
-                    let memory = device.allocate(&request).expect("there is room");
-                    fill(&device, &stream, &memory, round);
-                }
-            });
-        }
-    });
+    let device = device.with_memory_limit(5 * BYTES).expect("a device");
+    let placements = [Placement::Device; 2];
+    vrampool_test_support::threads_that_drop_memory_in_use_are_not_refused(&device, BYTES, placements);
     device.reclaim().expect("no fault");
-    assert_eq!(device.memory_info().expect("memory info").free_bytes, limit);
-}
-
-/// The memory that wgpu has from the driver.
-fn taken(device: &WgpuDevice) -> u64 {
-    device.device().generate_allocator_report().expect("a report").total_allocated_bytes
+    assert_eq!(device.memory_info().expect("memory info").free_bytes, 5 * BYTES);
 }
 
 #[test]
@@ -174,42 +157,30 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
     // More is submitted when it is dropped.
     const LARGE: u64 = 16 << 20;
     let Some(device) = counted_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let keep = memory(&device);
     fill(&device, &stream, &keep, 1);
     device.synchronize(&stream).expect("a wait");
-    let before = taken(&device);
+    let before = held(&device);
     for _ in 0..3 {
-        let large = device.allocate(&AllocationRequest::new(LARGE, Placement::Device)).expect("memory");
-        assert!(taken(&device) >= before + LARGE);
+        let large = device.memory(LARGE, Placement::Device);
+        assert!(held(&device) >= before + LARGE);
         fill(&device, &stream, &large, 0);
         let part = Region::new(&large, 0, BYTES, &stream).expect("a region");
         device.copy(&stream, part, RegionMut::whole(&keep, &stream)).expect("a copy");
         // The work that uses it is not even submitted.
         drop(large);
-        assert!(taken(&device) >= before + LARGE, "the work's memory went away");
+        assert!(held(&device) >= before + LARGE, "the work's memory went away");
         stream.flush().expect("a submission");
         // Nothing is requested but memory.
         let back = (0..1_000_000).any(|_| {
-            drop(device.allocate(&AllocationRequest::new(4, Placement::Device)).expect("memory"));
+            drop(device.memory(4, Placement::Device));
             std::thread::yield_now();
-            taken(&device) < before + LARGE
+            held(&device) < before + LARGE
         });
-        assert!(back, "{} of {before}", taken(&device));
+        assert!(back, "{} of {before}", held(&device));
     }
     assert_eq!(read(&device, &stream, &keep), vec![0; BYTES as usize]);
-}
-
-#[test]
-fn free_memory_is_reported_where_the_driver_reports_it() {
-    let Some(device) = first_device() else { return };
-    match device.memory_info() {
-        Ok(info) => assert!(info.free_bytes <= info.total_bytes && info.total_bytes > 0, "{info:?}"),
-        Err(error) => {
-            eprintln!("{error}");
-            assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-        }
-    }
 }
 
 #[test]
@@ -222,8 +193,7 @@ fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
 fn usages_are_those_of_the_buffer() {
     let Some(device) = first_device() else { return };
     let usages = BufferUsages::INDEX | BufferUsages::COPY_DST;
-    let memory =
-        device.allocate(&AllocationRequest::new(16, of_usages(Placement::Device, usages))).expect("memory");
+    let memory = device.memory(16, of_usages(Placement::Device, usages));
     assert_eq!(memory.buffer().usage(), usages);
     let readback = of_usages(Placement::Device, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     let readback = device

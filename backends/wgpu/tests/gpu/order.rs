@@ -1,13 +1,11 @@
 //! Work runs in the order of the calls, the program's own submissions included, and only calls that wait by
 //! contract wait.
 
-use crate::{BYTES, can_map, copy, fill, first_device, mapping_device, memory, read};
+use crate::{BYTES, can_map, fill, first_device, mapping_device, memory, read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use vrampool_backend::AllocationRequest;
-use vrampool_wgpu::{
-    Backend, Event, Memory, Placement, Region, RegionMut, Stream, WgpuDevice, WgpuMemory, WgpuStream, wgpu,
-};
+use vrampool_test_support::BackendExt;
+use vrampool_wgpu::{Backend, Event, Placement, Region, RegionMut, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
 
 /// Few bytes, so that there are many operations.
 const LEN: u64 = 4096;
@@ -24,11 +22,10 @@ impl World {
     fn new(device: &WgpuDevice, seed: u64) -> Self {
         let second = if can_map(device) { Placement::HostVisible } else { Placement::Device };
         let memories = [Placement::Device, second, Placement::Device, Placement::Device];
-        let allocate =
-            |placement: Placement| device.allocate(&AllocationRequest::new(LEN, placement)).expect("memory");
+        let allocate = |placement: Placement| device.memory(LEN, placement);
         Self {
             device: device.clone(),
-            streams: (0..3).map(|_| device.create_stream().expect("a stream")).collect(),
+            streams: (0..3).map(|_| device.stream()).collect(),
             memories: memories.map(allocate).into(),
             expected: vec![vec![0; LEN as usize]; 4],
             rng: fastrand::Rng::with_seed(seed),
@@ -124,7 +121,7 @@ fn so_it_is_while_other_threads_use_the_device() {
 #[test]
 fn the_programs_commands_are_behind_what_was_enqueued_before_without_any_view() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let (from, to) = (memory(&device), memory(&device));
     for round in 1..=20u8 {
         fill(&device, &stream, &from, round);
@@ -147,11 +144,10 @@ fn the_programs_commands_are_behind_what_was_enqueued_before_without_any_view() 
 #[test]
 fn an_event_covers_what_was_submitted_to_wgpus_queue() {
     let Some(device) = mapping_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let large = 8 << 20;
-    let [one, two] =
-        [0; 2].map(|_| device.allocate(&AllocationRequest::new(large, Placement::Device)).expect("memory"));
-    let seen = device.allocate(&AllocationRequest::new(4, Placement::HostVisible)).expect("memory");
+    let [one, two] = [0; 2].map(|_| device.memory(large, Placement::Device));
+    let seen = device.memory(4, Placement::HostVisible);
     for round in 1..=20u8 {
         fill(&device, &stream, &one, round);
         let written = stream.view_mut(RegionMut::whole(&seen, &stream)).expect("a view");
@@ -174,7 +170,7 @@ fn an_event_covers_what_was_submitted_to_wgpus_queue() {
 #[test]
 fn a_callback_of_wgpus_may_use_the_device() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let memory = Arc::new(memory(&device));
     let calls = Arc::new(AtomicUsize::new(0));
     for round in 1..=20u8 {
@@ -205,31 +201,17 @@ fn work_completes_without_a_query() {
     // The same device of wgpu's under another handle, so that the buffer's contents can be read at the end.
     let limited = device.with_memory_limit(1 << 20).expect("a device");
     let buffer = {
-        let stream = limited.create_stream().expect("a stream");
+        let stream = limited.stream();
         let memory = memory(&limited);
         fill(&limited, &stream, &memory, 0x77);
         memory.buffer().clone()
     };
     drop(limited);
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let seen = memory(&device);
     let written = stream.view_mut(RegionMut::whole(&seen, &stream)).expect("a view");
     stream
         .encode(|encoder| encoder.copy_buffer_to_buffer(&buffer, 0, written.buffer(), 0, BYTES))
         .expect("commands");
     assert_eq!(read(&device, &stream, &seen), vec![0x77; BYTES as usize]);
-}
-
-#[test]
-fn streams_are_many_and_their_device_one() {
-    let Some(device) = first_device() else { return };
-    let (one, two) = (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
-    assert_ne!(one.id(), two.id());
-    assert_eq!((one.device(), two.device()), (device.id(), device.id()));
-    let (a, b) = (memory(&device), memory(&device));
-    fill(&device, &one, &a, 1);
-    copy(&device, &two, &a, &b);
-    fill(&device, &one, &a, 2);
-    assert_eq!(read(&device, &two, &b), vec![1; BYTES as usize]);
-    assert_eq!(a.len(), BYTES);
 }

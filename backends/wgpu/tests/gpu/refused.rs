@@ -1,11 +1,10 @@
 //! Calls that a device refuses, their errors, and that these have no other effect.
 
-use crate::{BYTES, can_map, fill, first_device, memory, of_usages, others, read};
+use crate::{BYTES, can_map, fill, first_device, memory, of_usages, own_device, read};
 use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
-use vrampool_wgpu::{
-    Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, Usage, WgpuDevice,
-};
+use vrampool_wgpu::{Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, Usage};
 
 fn invalid<T>(answer: Result<T, BackendError>) -> String {
     match answer {
@@ -18,10 +17,7 @@ fn invalid<T>(answer: Result<T, BackendError>) -> String {
 #[test]
 fn sizes_and_usages_that_cannot_be() {
     let Some(device) = first_device() else { return };
-    let own = {
-        let (device, queue) = others();
-        WgpuDevice::from_parts(device, queue).expect("a device")
-    };
+    let Some(own) = own_device(|_| ()) else { return };
     let has = |placement: &Placement| *placement == Placement::Device || can_map(&device);
     for placement in [Placement::Device, Placement::HostVisible].into_iter().filter(has) {
         for bytes in [0, u64::MAX, u64::MAX / 2, 1 << 60, device.properties().max_allocation + 1] {
@@ -51,7 +47,7 @@ fn sizes_and_usages_that_cannot_be() {
 #[test]
 fn offsets_lengths_and_usages_of_copies() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let (one, two) = (memory(&device), memory(&device));
     fill(&device, &stream, &one, 1);
     let from = |offset, len| Region::new(&one, offset, len, &stream).expect("a region");
@@ -66,9 +62,7 @@ fn offsets_lengths_and_usages_of_copies() {
         invalid(device.upload(&stream, &bytes[..len as usize], to(offset, len)));
     }
     invalid(device.download(&stream, from(1, 8), &mut bytes));
-    let vertices = device
-        .allocate(&AllocationRequest::new(8, of_usages(Placement::Device, BufferUsages::VERTEX)))
-        .expect("memory");
+    let vertices = device.memory(8, of_usages(Placement::Device, BufferUsages::VERTEX));
     let whole = || RegionMut::whole(&vertices, &stream);
     invalid(device.fill(&stream, whole(), 0));
     invalid(device.fill(&stream, whole(), 1));
@@ -87,12 +81,11 @@ fn offsets_lengths_and_usages_of_copies() {
 #[test]
 fn objects_of_another_device() {
     let Some(one) = first_device() else { return };
-    let (device, queue) = others();
-    let two = WgpuDevice::from_parts(device, queue).expect("a device");
+    let Some(two) = own_device(|_| ()) else { return };
     let limited = one.with_memory_limit(1 << 20).expect("a device");
-    let mine = one.create_stream().expect("a stream");
+    let mine = one.stream();
     for other in [&two, &limited] {
-        let stream = other.create_stream().expect("a stream");
+        let stream = other.stream();
         let memory = memory(other);
         invalid(one.fill(&mine, RegionMut::whole(&memory, &mine), 0));
         invalid(one.fill(&stream, RegionMut::whole(&memory, &stream), 0));
@@ -102,14 +95,14 @@ fn objects_of_another_device() {
         invalid(mine.view(Region::whole(&memory, &mine)));
     }
     let placement = if can_map(&limited) { Placement::HostVisible } else { Placement::Device };
-    let mapped = limited.allocate(&AllocationRequest::new(4, placement)).expect("memory");
+    let mapped = limited.memory(4, placement);
     invalid(one.write_mapped(&mapped, 0, &[1]));
 }
 
 #[test]
 fn commands_that_wgpu_refuses_take_nothing_with_them() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let memory = memory(&device);
     for round in 0..10u8 {
         fill(&device, &stream, &memory, round);

@@ -1,7 +1,7 @@
 //! Regions as the program's own shaders have them.
 
 use crate::{BYTES, fill, first_device, memory, of_usages, read};
-use vrampool_backend::AllocationRequest;
+use vrampool_test_support::BackendExt;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{Backend, BackendError, Placement, Region, RegionMut, WgpuDevice};
 
@@ -41,7 +41,7 @@ fn add(device: &WgpuDevice, binding: wgpu::BufferBinding<'_>) -> wgpu::CommandBu
 #[test]
 fn a_shader_gets_the_region_and_nothing_else() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let memory = memory(&device);
     let alignment = device.properties().alignment;
     assert!(alignment >= u64::from(device.device().limits().min_storage_buffer_offset_alignment));
@@ -64,12 +64,10 @@ fn a_shader_gets_the_region_and_nothing_else() {
 #[test]
 fn an_impossible_binding_is_refused() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let other = device.create_stream().expect("a stream");
+    let stream = device.stream();
+    let other = device.stream();
     let memory = memory(&device);
-    let vertices = device
-        .allocate(&AllocationRequest::new(64, of_usages(Placement::Device, BufferUsages::VERTEX)))
-        .expect("memory");
+    let vertices = device.memory(64, of_usages(Placement::Device, BufferUsages::VERTEX));
     let view = |memory, offset, len| {
         stream.view(Region::new(memory, offset, len, &stream).expect("a region")).expect("a view")
     };
@@ -91,9 +89,9 @@ fn an_impossible_binding_is_refused() {
 #[test]
 fn uniforms_are_bound_too() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
+    let stream = device.stream();
     let kind = of_usages(Placement::Device, BufferUsages::UNIFORM | BufferUsages::COPY_DST);
-    let memory = device.allocate(&AllocationRequest::new(1 << 20, kind)).expect("memory");
+    let memory = device.memory(1 << 20, kind);
     let largest = device.device().limits().max_uniform_buffer_binding_size;
     let view = |len| stream.view(Region::new(&memory, 0, len, &stream).expect("a region")).expect("a view");
     assert!(view(256).binding().is_ok());

@@ -4,7 +4,7 @@ use super::kernel::{Kernel, load, number, reads, store, writes};
 use std::time::Duration;
 
 /// As the modules of the crate and of its tests have them.
-pub(super) const KERNELS: [Kernel; 6] = [
+pub(super) const KERNELS: [Kernel; 4] = [
     Kernel {
         name: "write_pattern",
         touches: |a| vec![writes(number(a, 0), number(a, 1))],
@@ -40,20 +40,6 @@ pub(super) const KERNELS: [Kernel; 6] = [
         name: "delay",
         touches: |_| Vec::new(),
         run: |a| std::thread::sleep(Duration::from_nanos(number(a, 0))),
-    },
-    Kernel {
-        name: "spin",
-        touches: |_| Vec::new(),
-        run: |a| std::thread::sleep(Duration::from_nanos(number(a, 0))),
-    },
-    Kernel {
-        name: "add_one",
-        touches: |a| vec![reads(number(a, 0), 4 * number(a, 2)), writes(number(a, 1), 4 * number(a, 2))],
-        run: |a| {
-            for index in 0..number(a, 2) {
-                store(number(a, 1), index, load::<f32>(number(a, 0), index) + 1.0);
-            }
-        },
     },
     Kernel {
         name: "write_to",

@@ -5,7 +5,7 @@ use crate::driver::{
     INVALID_VALUE, SUCCESS,
 };
 use crate::fact::{Check, Fact, Scene, fact};
-use crate::scene::{LEGACY, NO_TIMING, NON_BLOCKING, PER_THREAD};
+use crate::scene::{LEGACY, NO_TIMING, NON_BLOCKING, PER_THREAD, physical, read_write};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -23,8 +23,24 @@ pub(crate) fn begin(d: &Scene, stream: usize, mode: i32) -> Check {
     d.must("cuStreamBeginCapture", d.cuStreamBeginCapture_v2(stream, mode))
 }
 
-/// A call while a stream captures: its result, and the capture's state and end after it.
-fn forbids(d: &Scene, mode: i32, name: &str, call: impl FnOnce(usize) -> Code, expected: Code) -> Check {
+/// The end of a capture that a call invalidated.
+pub(crate) fn invalidated(d: &Scene, stream: usize) {
+    d.eq("status", status(d, stream), 2);
+    d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+}
+
+/// A call that invalidates a capture of this mode, whose stream it gets.
+fn forbidden(d: &Scene, mode: i32, name: &str, call: impl FnOnce(usize) -> Code) -> Check {
+    captured(d, mode, name, CAPTURE_UNSUPPORTED, call)
+}
+
+/// A call that does not.
+fn allowed(d: &Scene, mode: i32, name: &str, call: impl FnOnce(usize) -> Code) -> Check {
+    captured(d, mode, name, SUCCESS, call)
+}
+
+/// The result of a call while a stream captures, and the capture's state and end after it.
+fn captured(d: &Scene, mode: i32, name: &str, expected: Code, call: impl FnOnce(usize) -> Code) -> Check {
     let stream = d.stream(NON_BLOCKING)?;
     begin(d, stream, mode)?;
     d.is(name, call(stream), expected);
@@ -70,110 +86,56 @@ pub(crate) const FACTS: &[Fact] = &[
     }),
     fact!("capture: synchronisation and asking for the stream's number invalidate in every mode", |d| {
         for mode in [GLOBAL, THREAD, RELAXED] {
-            forbids(
-                d,
-                mode,
-                "cuStreamSynchronize",
-                |stream| d.cuStreamSynchronize(stream),
-                CAPTURE_UNSUPPORTED,
-            )?;
-            forbids(d, mode, "cuStreamQuery", |stream| d.cuStreamQuery(stream), CAPTURE_UNSUPPORTED)?;
+            forbidden(d, mode, "cuStreamSynchronize", |stream| d.cuStreamSynchronize(stream))?;
+            forbidden(d, mode, "cuStreamQuery", |stream| d.cuStreamQuery(stream))?;
             let mut id = 0;
-            forbids(
-                d,
-                mode,
-                "cuStreamGetId",
-                |stream| d.cuStreamGetId(stream, &mut id),
-                CAPTURE_UNSUPPORTED,
-            )?;
-            forbids(d, mode, "cuCtxSynchronize", |_| d.cuCtxSynchronize(), CAPTURE_UNSUPPORTED)?;
+            forbidden(d, mode, "cuStreamGetId", |stream| d.cuStreamGetId(stream, &mut id))?;
+            forbidden(d, mode, "cuCtxSynchronize", |_| d.cuCtxSynchronize())?;
         }
     }),
     fact!("capture: calls that the global mode forbids", |d| {
         let (pointer, mut other) = (d.alloc(4096)?, 0);
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.must("cuEventRecord", d.cuEventRecord(event, stream))?;
-        forbids(d, GLOBAL, "cuMemAlloc", |_| d.cuMemAlloc_v2(&mut other, 4096), CAPTURE_UNSUPPORTED)?;
-        forbids(d, GLOBAL, "cuMemFree", |_| d.cuMemFree_v2(pointer), CAPTURE_UNSUPPORTED)?;
-        forbids(d, GLOBAL, "cuMemHostAlloc", |_| d.cuMemHostAlloc(&mut other, 4096, 0), CAPTURE_UNSUPPORTED)?;
-        forbids(d, GLOBAL, "cuEventQuery", |_| d.cuEventQuery(event), CAPTURE_UNSUPPORTED)?;
-        forbids(d, GLOBAL, "cuEventSynchronize", |_| d.cuEventSynchronize(event), CAPTURE_UNSUPPORTED)?;
-        forbids(
-            d,
-            GLOBAL,
-            "cuStreamSynchronize of another",
-            |_| d.cuStreamSynchronize(stream),
-            CAPTURE_UNSUPPORTED,
-        )?;
-        forbids(d, GLOBAL, "cuStreamQuery of another", |_| d.cuStreamQuery(stream), CAPTURE_UNSUPPORTED)?;
-        forbids(d, GLOBAL, "cuMemsetD8", |_| d.cuMemsetD8_v2(pointer, 1, 16), SUCCESS)?;
-        forbids(
-            d,
-            GLOBAL,
-            "cuMemsetD8Async in the legacy stream",
-            |_| d.cuMemsetD8Async(pointer, 1, 16, 0),
-            SUCCESS,
-        )?;
+        forbidden(d, GLOBAL, "cuMemAlloc", |_| d.cuMemAlloc_v2(&mut other, 4096))?;
+        forbidden(d, GLOBAL, "cuMemFree", |_| d.cuMemFree_v2(pointer))?;
+        forbidden(d, GLOBAL, "cuMemHostAlloc", |_| d.cuMemHostAlloc(&mut other, 4096, 0))?;
+        forbidden(d, GLOBAL, "cuEventQuery", |_| d.cuEventQuery(event))?;
+        forbidden(d, GLOBAL, "cuEventSynchronize", |_| d.cuEventSynchronize(event))?;
+        forbidden(d, GLOBAL, "cuStreamSynchronize of another", |_| d.cuStreamSynchronize(stream))?;
+        forbidden(d, GLOBAL, "cuStreamQuery of another", |_| d.cuStreamQuery(stream))?;
+        allowed(d, GLOBAL, "cuMemsetD8", |_| d.cuMemsetD8_v2(pointer, 1, 16))?;
+        allowed(d, GLOBAL, "cuMemsetD8Async in the legacy stream", |_| d.cuMemsetD8Async(pointer, 1, 16, 0))?;
     }),
     fact!("capture: calls that the global mode allows", |d| {
         let (mut pool, mut pointer, mut handle, unit) = (0, 0, 0, d.unit()?);
         d.must("pool", d.cuDeviceGetDefaultMemPool(&mut pool, 0))?;
         let (mut free, mut total) = (0, 0);
-        forbids(d, GLOBAL, "cuEventCreate", |_| d.cuEventCreate(&mut handle, NO_TIMING), SUCCESS)?;
-        forbids(d, GLOBAL, "cuStreamCreate", |_| d.cuStreamCreate(&mut handle, NON_BLOCKING), SUCCESS)?;
-        forbids(d, GLOBAL, "cuMemGetInfo", |_| d.cuMemGetInfo_v2(&mut free, &mut total), SUCCESS)?;
-        forbids(
-            d,
-            GLOBAL,
-            "cuMemAddressReserve",
-            |_| d.cuMemAddressReserve(&mut pointer, unit, 0, 0, 0),
-            SUCCESS,
-        )?;
+        allowed(d, GLOBAL, "cuEventCreate", |_| d.cuEventCreate(&mut handle, NO_TIMING))?;
+        allowed(d, GLOBAL, "cuStreamCreate", |_| d.cuStreamCreate(&mut handle, NON_BLOCKING))?;
+        allowed(d, GLOBAL, "cuMemGetInfo", |_| d.cuMemGetInfo_v2(&mut free, &mut total))?;
+        allowed(d, GLOBAL, "cuMemAddressReserve", |_| d.cuMemAddressReserve(&mut pointer, unit, 0, 0, 0))?;
         let mut memory = 0;
-        forbids(
-            d,
-            GLOBAL,
-            "cuMemCreate",
-            |_| d.cuMemCreate(&mut memory, unit, &crate::scene::physical(0), 0),
-            SUCCESS,
-        )?;
-        forbids(d, GLOBAL, "cuMemMap", |_| d.cuMemMap(pointer, unit, 0, memory, 0), SUCCESS)?;
-        forbids(
-            d,
-            GLOBAL,
-            "cuMemSetAccess",
-            |_| d.cuMemSetAccess(pointer, unit, &crate::scene::read_write(0), 1),
-            SUCCESS,
-        )?;
-        forbids(d, GLOBAL, "cuMemUnmap", |_| d.cuMemUnmap(pointer, unit), SUCCESS)?;
-        forbids(d, GLOBAL, "cuMemPoolTrimTo", |_| d.cuMemPoolTrimTo(pool, 0), CAPTURE_UNSUPPORTED)?;
+        allowed(d, GLOBAL, "cuMemCreate", |_| d.cuMemCreate(&mut memory, unit, &physical(0), 0))?;
+        allowed(d, GLOBAL, "cuMemMap", |_| d.cuMemMap(pointer, unit, 0, memory, 0))?;
+        allowed(d, GLOBAL, "cuMemSetAccess", |_| d.cuMemSetAccess(pointer, unit, &read_write(0), 1))?;
+        allowed(d, GLOBAL, "cuMemUnmap", |_| d.cuMemUnmap(pointer, unit))?;
+        forbidden(d, GLOBAL, "cuMemPoolTrimTo", |_| d.cuMemPoolTrimTo(pool, 0))?;
     }),
     fact!("capture: the thread-local mode forbids calls of its own thread", |d| {
-        let (stream, context) = (d.stream(NON_BLOCKING)?, d.context);
+        let stream = d.stream(NON_BLOCKING)?;
         let invalidated = (CAPTURE_UNSUPPORTED, 2, CAPTURE_INVALIDATED);
         for (mode, (expected, state, end)) in
             [(GLOBAL, invalidated), (THREAD, (SUCCESS, 1, SUCCESS)), (RELAXED, (SUCCESS, 1, SUCCESS))]
         {
             begin(d, stream, mode)?;
-            let code = std::thread::scope(|scope| {
-                let other = scope.spawn(|| {
-                    d.is("cuCtxSetCurrent", d.cuCtxSetCurrent(context), SUCCESS);
-                    d.cuMemAlloc_v2(&mut 0, 4096)
-                });
-                other.join().unwrap()
-            });
+            let code = d.elsewhere(|| d.cuMemAlloc_v2(&mut 0, 4096));
             d.is(&format!("cuMemAlloc in another thread, mode {mode}"), code, expected);
             d.eq("status", status(d, stream), state);
             d.is("end", d.cuStreamEndCapture(stream, &mut 0), end);
         }
-        forbids(
-            d,
-            THREAD,
-            "cuMemAlloc in the thread's mode",
-            |_| d.cuMemAlloc_v2(&mut 0, 4096),
-            CAPTURE_UNSUPPORTED,
-        )?;
-        forbids(d, RELAXED, "cuMemAlloc in the relaxed mode", |_| d.cuMemAlloc_v2(&mut 0, 4096), SUCCESS)?;
+        forbidden(d, THREAD, "cuMemAlloc in the thread's mode", |_| d.cuMemAlloc_v2(&mut 0, 4096))?;
+        allowed(d, RELAXED, "cuMemAlloc in the relaxed mode", |_| d.cuMemAlloc_v2(&mut 0, 4096))?;
     }),
     fact!("capture: a thread may exchange its mode", |d| {
         let (stream, mut mode) = (d.stream(NON_BLOCKING)?, RELAXED);
@@ -220,18 +182,12 @@ pub(crate) const FACTS: &[Fact] = &[
         }
     }),
     fact!("capture: only a relaxed capture ends in another thread", |d| {
-        let (stream, context) = (d.stream(NON_BLOCKING)?, d.context);
+        let stream = d.stream(NON_BLOCKING)?;
         for (mode, expected) in
             [(GLOBAL, CAPTURE_WRONG_THREAD), (THREAD, CAPTURE_WRONG_THREAD), (RELAXED, SUCCESS)]
         {
             begin(d, stream, mode)?;
-            let code = std::thread::scope(|scope| {
-                let other = scope.spawn(|| {
-                    d.is("cuCtxSetCurrent", d.cuCtxSetCurrent(context), SUCCESS);
-                    d.cuStreamEndCapture(stream, &mut 0)
-                });
-                other.join().unwrap()
-            });
+            let code = d.elsewhere(|| d.cuStreamEndCapture(stream, &mut 0));
             d.is(&format!("end in another thread, mode {mode}"), code, expected);
             // The attempt has ended the capture.
             d.is("end in its own thread", d.cuStreamEndCapture(stream, &mut 0), ILLEGAL_STATE);
@@ -253,11 +209,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("graph", first.2, true);
         d.eq("dependencies", first.3, 0);
         let (event, forked) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
-        d.is("record", d.cuEventRecord(event, stream), SUCCESS);
-        d.is("wait", d.cuStreamWaitEvent(forked, event, 0), SUCCESS);
+        d.fork(event, stream, forked);
         d.eq("a forked stream is of the same", info(forked).1 == first.1, true);
-        d.is("record", d.cuEventRecord(event, forked), SUCCESS);
-        d.is("wait", d.cuStreamWaitEvent(stream, event, 0), SUCCESS);
+        d.fork(event, forked, stream);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
         d.eq("the forked one has ended", status(d, forked), 0);
         begin(d, stream, RELAXED)?;
@@ -268,11 +222,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("of the legacy stream, while another captures", d.cuStreamIsCapturing(0, &mut 0), SUCCESS);
         let blocking = d.stream(0)?;
         begin(d, blocking, RELAXED)?;
-        d.is(
-            "of the legacy stream, while a blocking one captures",
-            d.cuStreamIsCapturing(0, &mut 0),
-            CAPTURE_IMPLICIT,
-        );
+        d.is("of it, while a blocking one captures", d.cuStreamIsCapturing(0, &mut 0), CAPTURE_IMPLICIT);
         d.is("which goes on", d.cuStreamEndCapture(blocking, &mut 0), SUCCESS);
     }),
     fact!("capture: questions about the legacy stream beside a blocking one that captures", |d| {
@@ -301,8 +251,7 @@ pub(crate) const FACTS: &[Fact] = &[
             for (name, call) in uses {
                 begin(d, stream, mode)?;
                 d.is(name, call(), CAPTURE_IMPLICIT);
-                d.eq("status", status(d, stream), 2);
-                d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+                invalidated(d, stream);
             }
         }
     }),
@@ -310,12 +259,10 @@ pub(crate) const FACTS: &[Fact] = &[
         let (stream, pointer) = (d.stream(0)?, d.alloc(4096)?);
         begin(d, stream, RELAXED)?;
         d.is("cuMemsetD8Async(0)", d.cuMemsetD8Async(pointer, 1, 16, 0), CAPTURE_IMPLICIT);
-        d.eq("status", status(d, stream), 2);
-        d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+        invalidated(d, stream);
         begin(d, stream, RELAXED)?;
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 1, 16), CAPTURE_IMPLICIT);
-        d.eq("status", status(d, stream), 2);
-        d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+        invalidated(d, stream);
     }),
     fact!("capture: an invalidated capture refuses work", |d| {
         let (stream, pointer, event) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?, d.event(NO_TIMING)?);
@@ -338,13 +285,8 @@ pub(crate) const FACTS: &[Fact] = &[
         extern "C" fn nothing(_: usize, _: i32, _: *mut c_void) {}
         let (stream, event) = (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         begin(d, stream, RELAXED)?;
-        d.is(
-            "cuStreamAddCallback",
-            d.cuStreamAddCallback(stream, nothing, null_mut(), 0),
-            CAPTURE_UNSUPPORTED,
-        );
-        d.eq("status", status(d, stream), 2);
-        d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+        d.is("callback", d.cuStreamAddCallback(stream, nothing, null_mut(), 0), CAPTURE_UNSUPPORTED);
+        invalidated(d, stream);
         begin(d, stream, RELAXED)?;
         d.note("external record", d.cuEventRecordWithFlags(event, stream, 1));
         d.note("status", status(d, stream));

@@ -125,15 +125,10 @@ pub(crate) const FACTS: &[Fact] = &[
     .two_devices(),
     fact!("devices: access to a mapping is set for each device", |d| {
         let other = d.second_device()?;
-        let unit = d.unit()?;
-        let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
-        d.map(address, unit, handle)?;
-        let mut flags = 9;
-        d.is("cuMemGetAccess", d.cuMemGetAccess(&mut flags, &crate::scene::on_device(1), address), SUCCESS);
-        d.eq("flags of the other device", flags, 0);
+        let (unit, handle, address) = d.mapped(1)?;
+        d.access("flags of the other device", 1, address, 0);
         d.is("cuMemSetAccess", d.cuMemSetAccess(address, unit, &read_write(1), 1), SUCCESS);
-        d.is("cuMemGetAccess", d.cuMemGetAccess(&mut flags, &crate::scene::on_device(0), address), SUCCESS);
-        d.eq("flags of the first device, still", flags, 3);
+        d.access("flags of the first device, still", 0, address, 3);
         d.must("cuCtxSetCurrent", d.cuCtxSetCurrent(other))?;
         d.is("cuMemsetD8 from the other device", d.cuMemsetD8_v2(address, 5, MIB), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);

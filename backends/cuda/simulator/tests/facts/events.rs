@@ -36,8 +36,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
         d.is("cuEventQuery", d.cuEventQuery(event), SUCCESS);
         d.eq("work after it is pending", d.busy(stream), true);
-        later.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(later, stream);
     }),
     fact!("events: recording again replaces the last record", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
@@ -51,8 +50,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuEventRecord in an idle stream", d.cuEventRecord(event, idle), SUCCESS);
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
         d.eq("the first stream is busy", d.busy(stream), true);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
     }),
     fact!("events: a wait is for the last record before it", |d| {
         let (event, held, waiting) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
@@ -67,8 +65,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("record in an idle stream", d.cuEventRecord(event, d.stream(NON_BLOCKING)?), SUCCESS);
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
         d.eq("the stream waits for the older record", d.busy(waiting), true);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
     }),
     fact!("events: an event may be destroyed while a stream waits for it", |d| {
         let (event, held, waiting) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
@@ -78,8 +75,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuEventDestroy", d.cuEventDestroy_v2(event), SUCCESS);
         d.eq("the gate is closed still", gate.passed(), false);
         d.eq("the stream waits", d.busy(waiting), true);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(waiting), SUCCESS);
+        d.finish(gate, waiting);
     }),
     fact!("events: the handle of a destroyed event", |d| {
         let event = d.event(NO_TIMING)?;
@@ -99,8 +95,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("record", d.cuEventRecord(second, stream), SUCCESS);
         d.is("record", d.cuEventRecord(plain, stream), SUCCESS);
         d.is("pending", d.cuEventElapsedTime(&mut time, first, second), NOT_READY);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
         d.is("complete", d.cuEventElapsedTime(&mut time, first, second), SUCCESS);
         d.eq("not negative", time >= 0.0, true);
         d.is("backwards", d.cuEventElapsedTime(&mut time, second, first), SUCCESS);
@@ -128,17 +123,12 @@ pub(crate) const FACTS: &[Fact] = &[
         let other = d.stream(NON_BLOCKING)?;
         d.is("wait", d.cuStreamWaitEvent(other, event, 0), SUCCESS);
         d.eq("busy", d.busy(other), true);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(other), SUCCESS);
+        d.finish(gate, other);
     }),
     fact!("events: flags of a record and a wait", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("record with no flags", d.cuEventRecordWithFlags(event, stream, 0), SUCCESS);
-        d.is(
-            "external record outside of a capture",
-            d.cuEventRecordWithFlags(event, stream, 1),
-            ILLEGAL_STATE,
-        );
+        d.is("external record outside", d.cuEventRecordWithFlags(event, stream, 1), ILLEGAL_STATE);
         d.is("record with flags 8", d.cuEventRecordWithFlags(event, stream, 8), INVALID_VALUE);
         d.is("external wait outside of a capture", d.cuStreamWaitEvent(stream, event, 1), ILLEGAL_STATE);
         d.is("wait with flags 8", d.cuStreamWaitEvent(stream, event, 8), INVALID_VALUE);
@@ -153,8 +143,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("wait", d.cuStreamWaitEvent(there, event, 0), SUCCESS);
         d.eq("busy", d.busy(there), true);
         d.is("record in another device's stream", d.cuEventRecord(event, there), INVALID_HANDLE);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(there), SUCCESS);
+        d.finish(gate, there);
     })
     .two_devices(),
 ];

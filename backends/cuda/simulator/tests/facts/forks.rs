@@ -1,6 +1,6 @@
 //! Captures of several streams: events, forks and joins.
 
-use crate::capture::{RELAXED, begin, status};
+use crate::capture::{RELAXED, begin, invalidated, status};
 use crate::driver::{
     CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_MERGE, CAPTURE_UNJOINED, CAPTURE_UNMATCHED,
     CAPTURED_EVENT, INVALID_VALUE, SUCCESS,
@@ -41,20 +41,17 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
         begin(d, stream, RELAXED)?;
         d.is("wait for a complete event", d.cuStreamWaitEvent(stream, event, 0), CAPTURE_ISOLATION);
-        d.eq("status", status(d, stream), 2);
-        d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+        invalidated(d, stream);
     }),
     fact!("capture: ending in a forked stream", |d| {
         let (stream, forked, event, pointer) =
             (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?, d.alloc(4096)?);
         begin(d, stream, RELAXED)?;
-        d.is("record", d.cuEventRecord(event, stream), SUCCESS);
-        d.is("wait", d.cuStreamWaitEvent(forked, event, 0), SUCCESS);
+        d.fork(event, stream, forked);
         d.eq("status of the forked one", status(d, forked), 1);
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 1, 16, forked), SUCCESS);
         d.is("end in the forked one", d.cuStreamEndCapture(forked, &mut 0), CAPTURE_UNMATCHED);
-        d.eq("status", status(d, stream), 2);
-        d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+        invalidated(d, stream);
         d.eq("status after", status(d, stream), 0);
         d.eq("status of the forked one after", status(d, forked), 0);
     }),
@@ -62,8 +59,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let (stream, forked, event, pointer) =
             (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?, d.alloc(4096)?);
         begin(d, stream, RELAXED)?;
-        d.is("record", d.cuEventRecord(event, stream), SUCCESS);
-        d.is("wait", d.cuStreamWaitEvent(forked, event, 0), SUCCESS);
+        d.fork(event, stream, forked);
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 1, 16, forked), SUCCESS);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_UNJOINED);
         d.eq("status after", status(d, stream), 0);
@@ -72,8 +68,7 @@ pub(crate) const FACTS: &[Fact] = &[
     fact!("capture: a fork without work of its own", |d| {
         let (stream, forked, event) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         begin(d, stream, RELAXED)?;
-        d.is("record", d.cuEventRecord(event, stream), SUCCESS);
-        d.is("wait", d.cuStreamWaitEvent(forked, event, 0), SUCCESS);
+        d.fork(event, stream, forked);
         d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
     }),
     fact!("capture: two captures do not merge", |d| {

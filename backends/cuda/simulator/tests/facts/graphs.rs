@@ -16,14 +16,18 @@ fn program(d: &Scene, flags: u64, record: impl FnOnce(usize) -> Result<(), Stop>
     Ok(program)
 }
 
+fn run(d: &Scene, program: usize, stream: usize) {
+    d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
+    d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+}
+
 pub(crate) const FACTS: &[Fact] = &[
     fact!("graphs: each launch does the work again", |d| {
         let (pointer, stream) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside)))?;
         for _ in 0..3 {
             d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 1, 4096, stream), SUCCESS);
-            d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
-            d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+            run(d, program, stream);
             d.eq("word", d.word(pointer)?, 0x0707_0707);
         }
         d.is("cuGraphExecDestroy", d.cuGraphExecDestroy(program), SUCCESS);
@@ -49,8 +53,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("again, while the first is pending", d.cuGraphLaunch(program, stream), SUCCESS);
         d.eq("neither waits", gate.passed(), false);
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 9, 4096, stream), SUCCESS);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
         d.eq("word", d.word(pointer)?, 0x0909_0909);
     }),
     fact!("graphs: launches of one program run one after the other on any stream", |d| {
@@ -69,16 +72,14 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the second launch waits", d.busy(second), true);
         d.eq("the upload waits", d.busy(third), true);
         d.eq("no call waits", gate.passed(), false);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
     }),
     fact!("graphs: a copy from memory that was freed", |d| {
         // Large: of small memory a real driver keeps the page, and the copy succeeds. Observed on an H100.
         const BYTES: usize = 64 << 20;
         let (from, to, stream) = (d.alloc(BYTES)?, d.alloc(BYTES)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("copy", d.cuMemcpyAsync(to, from, BYTES, inside)))?;
-        d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        run(d, program, stream);
         d.must("cuMemFree", d.cuMemFree_v2(from))?;
         d.is("cuGraphLaunch after it", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("cuStreamSynchronize after it", d.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
@@ -90,8 +91,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("cuGraphExecDestroy", d.cuGraphExecDestroy(program), SUCCESS);
         d.eq("it does not wait", gate.passed(), false);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
         d.eq("word", d.word(pointer)?, 0x0707_0707);
     }),
     fact!("graphs: forks and joins keep their order", |d| {
@@ -106,8 +106,7 @@ pub(crate) const FACTS: &[Fact] = &[
             d.must("wait", d.cuStreamWaitEvent(inside, back, 0))?;
             d.must("memset", d.cuMemsetD8Async(pointer, 2, 64, inside))
         })?;
-        d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        run(d, program, stream);
         d.eq("first", d.word(pointer)?, 0x0202_0202);
         d.eq("copy", d.word(pointer + 64)?, 0x0101_0101);
     }),
@@ -125,8 +124,7 @@ pub(crate) const FACTS: &[Fact] = &[
         })?;
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 0, 64), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        run(d, program, stream);
         d.eq("word", d.word(pointer)?, expected);
     }),
     fact!("graphs: memory that a capture allocates", |d| {
@@ -140,8 +138,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("launch again, which releases first", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("word", d.word(inner)?, 0x0303_0303);
-        d.is("cuMemFreeAsync", d.cuMemFreeAsync(inner, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.free(inner, stream);
     }),
     fact!("graphs: memory that a capture allocates and does not release", |d| {
         let (stream, mut inner) = (d.stream(NON_BLOCKING)?, 0);
@@ -155,11 +152,7 @@ pub(crate) const FACTS: &[Fact] = &[
     }),
     fact!("graphs: a capture's dependencies may be set", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
-        d.is(
-            "outside of a capture",
-            d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1),
-            ILLEGAL_STATE,
-        );
+        d.is("outside", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1), ILLEGAL_STATE);
         d.must("begin", d.cuStreamBeginCapture_v2(stream, 2))?;
         d.must("memset", d.cuMemsetD8Async(pointer, 3, 16, stream))?;
         d.is("set to none", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1), SUCCESS);

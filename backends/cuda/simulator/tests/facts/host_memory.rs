@@ -80,11 +80,7 @@ pub(crate) const FACTS: &[Fact] = &[
     fact!("pinned: one address for host and device", |d| {
         let pointer = d.pinned(4096)?;
         let mut device = 0;
-        d.is(
-            "cuMemHostGetDevicePointer",
-            d.cuMemHostGetDevicePointer_v2(&mut device, pointer + 8, 0),
-            SUCCESS,
-        );
+        d.is("pointer", d.cuMemHostGetDevicePointer_v2(&mut device, pointer + 8, 0), SUCCESS);
         d.eq("the same", device == pointer + 8, true);
         d.is("flags 1", d.cuMemHostGetDevicePointer_v2(&mut device, pointer, 1), INVALID_VALUE);
         let local = 5_u32;
@@ -133,8 +129,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("it did not wait", gate.passed(), false);
         // SAFETY: as above; the copy waits for the gate, and is to see this.
         unsafe { *(pointer as *mut u32) = 2 };
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
         d.eq("the copy read what was written after the call", d.word(device)?, 2);
     }),
     fact!("registered: memory is registered once", |d| {
@@ -144,11 +139,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("0 bytes", d.cuMemHostRegister_v2(start, 0, 0), INVALID_VALUE);
         d.is("register", d.cuMemHostRegister_v2(start, 8192, 2), SUCCESS);
         d.is("again", d.cuMemHostRegister_v2(start, 8192, 2), HOST_MEMORY_ALREADY_REGISTERED);
-        d.is(
-            "a part that overlaps",
-            d.cuMemHostRegister_v2(start + 4096, 8192, 2),
-            HOST_MEMORY_ALREADY_REGISTERED,
-        );
+        d.is("in part", d.cuMemHostRegister_v2(start + 4096, 8192, 2), HOST_MEMORY_ALREADY_REGISTERED);
         d.is("unregister inside", d.cuMemHostUnregister(start + 4096), INVALID_VALUE);
         d.is("cuMemFreeHost", d.cuMemFreeHost(start), INVALID_VALUE);
         d.is("unregister", d.cuMemHostUnregister(start), SUCCESS);
@@ -161,11 +152,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let start = (memory.as_mut_ptr() as u64).next_multiple_of(4096);
         d.must("register", d.cuMemHostRegister_v2(start, 8192, 0))?;
         let (device, stream, mut pointer, mut value) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?, 0, 0);
-        d.is(
-            "cuMemHostGetDevicePointer",
-            d.cuMemHostGetDevicePointer_v2(&mut pointer, start + 8, 0),
-            SUCCESS,
-        );
+        d.is("pointer", d.cuMemHostGetDevicePointer_v2(&mut pointer, start + 8, 0), SUCCESS);
         d.eq("the same", pointer == start + 8, true);
         d.is("MEMORY_TYPE", d.cuPointerGetAttribute(&mut value, 2, start), SUCCESS);
         d.eq("MEMORY_TYPE", value, 1);
@@ -175,8 +162,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let gate = d.gate(stream)?;
         d.is("cuMemcpyAsync", d.cuMemcpyAsync(start, device, 4096, stream), SUCCESS);
         d.eq("it did not wait", gate.passed(), false);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
         d.is("unregister", d.cuMemHostUnregister(start), SUCCESS);
     }),
 ];

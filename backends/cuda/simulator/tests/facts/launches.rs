@@ -1,10 +1,10 @@
 //! Modules, kernels, and the state of a context after a kernel's fault.
 
 use crate::driver::{
-    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, SUCCESS,
+    Access, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, SUCCESS,
 };
 use crate::fact::{Check, Fact, Scene, fact, named};
-use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
+use crate::scene::{MIB, NO_TIMING, NON_BLOCKING, read_write};
 use std::ptr::null_mut;
 
 /// Checks the result of each call after a context is lost.
@@ -73,20 +73,8 @@ pub(crate) const FACTS: &[Fact] = &[
         let run = |grid: [u32; 3], block: [u32; 3], shared| {
             let mut time = 0_u64;
             let mut parameters = [(&raw mut time).cast()];
-            let [x, y, z] = grid;
-            d.cuLaunchKernel(
-                delay,
-                x,
-                y,
-                z,
-                block[0],
-                block[1],
-                block[2],
-                shared,
-                0,
-                parameters.as_mut_ptr(),
-                null_mut(),
-            )
+            let ([x, y, z], [a, b, c]) = (grid, block);
+            d.cuLaunchKernel(delay, x, y, z, a, b, c, shared, 0, parameters.as_mut_ptr(), null_mut())
         };
         d.is("no blocks", run([0, 1, 1], [1, 1, 1], 0), INVALID_VALUE);
         d.is("no threads", run([1, 1, 1], [0, 1, 1], 0), INVALID_VALUE);
@@ -131,8 +119,7 @@ pub(crate) const FACTS: &[Fact] = &[
     }),
     fact!("launches: a lost primary context cannot be retained again", |d| {
         let writer = d.kernel(c"write_pattern")?;
-        d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", writer, &mut [0x1234_5678_9000, 4096, 5], ILLEGAL_ADDRESS);
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         let mut context = 0;
         d.is("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0), ILLEGAL_ADDRESS);
@@ -142,8 +129,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let (writer, unit) = (d.kernel(c"write_pattern")?, d.unit()?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.must("cuMemMap", d.cuMemMap(address, unit, 0, handle, 0))?;
-        d.is("launch", d.launch(writer, 0, &mut [address, 64, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", writer, &mut [address, 64, 5], ILLEGAL_ADDRESS);
         d.is("cuMemUnmap after it", d.cuMemUnmap(address, unit), SUCCESS);
         d.is("cuMemRelease after it", d.cuMemRelease(handle), SUCCESS);
         d.is("cuMemAddressFree after it", d.cuMemAddressFree(address, unit), SUCCESS);
@@ -152,27 +138,23 @@ pub(crate) const FACTS: &[Fact] = &[
         let (checker, unit, count) = (d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.map(address, unit, handle)?;
-        d.is("launch while it is mapped", d.launch(checker, 0, &mut [address, 64, 5, count]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.run("launch while it is mapped", checker, &mut [address, 64, 5, count], SUCCESS);
         d.must("cuMemUnmap", d.cuMemUnmap(address, unit))?;
-        d.is("launch", d.launch(checker, 0, &mut [address, 64, 5, count]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", checker, &mut [address, 64, 5, count], ILLEGAL_ADDRESS);
     }),
     fact!("launches: a fault loses every context of the device", |d| {
         let writer = d.kernel(c"write_pattern")?;
         let other = d.other_context()?;
         let pointer = d.alloc(4096)?;
         d.must("push", d.cuCtxPushCurrent_v2(d.context))?;
-        d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", writer, &mut [0x1234_5678_9000, 4096, 5], ILLEGAL_ADDRESS);
         d.must("set", d.cuCtxSetCurrent(other))?;
         d.is("cuMemsetD8 in the other context", d.cuMemsetD8_v2(pointer, 1, 16), ILLEGAL_ADDRESS);
         d.is("cuCtxSynchronize in the other context", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
     }),
     fact!("launches: a fault loses the contexts of other devices too", |d| {
         let (writer, other) = (d.kernel(c"write_pattern")?, d.second_device()?);
-        d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", writer, &mut [0x1234_5678_9000, 4096, 5], ILLEGAL_ADDRESS);
         d.must("set", d.cuCtxSetCurrent(other))?;
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut 0, 4096), ILLEGAL_ADDRESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
@@ -183,14 +165,12 @@ pub(crate) const FACTS: &[Fact] = &[
         d.must("set", d.cuCtxSetCurrent(other))?;
         let pointer = d.alloc(4096)?;
         d.must("set", d.cuCtxSetCurrent(d.context))?;
-        d.is("launch", d.launch(writer, 0, &mut [pointer, 64, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", writer, &mut [pointer, 64, 5], ILLEGAL_ADDRESS);
     })
     .two_devices(),
     fact!("launches: a reset after a fault", |d| {
         let writer = d.kernel(c"write_pattern")?;
-        d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("launch", writer, &mut [0x1234_5678_9000, 4096, 5], ILLEGAL_ADDRESS);
         d.note("reset", d.cuDevicePrimaryCtxReset_v2(0));
         let mut context = 0;
         d.note("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0));
@@ -201,12 +181,9 @@ pub(crate) const FACTS: &[Fact] = &[
             (d.kernel(c"write_pattern")?, d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.map(address, unit, handle)?;
-        let mut access = crate::scene::read_write(0);
-        access.flags = 1;
+        let access = Access { flags: 1, ..read_write(0) };
         d.is("read only", d.cuMemSetAccess(address, unit, &access, 1), SUCCESS);
-        d.is("a kernel that reads", d.launch(checker, 0, &mut [address, 64, 5, count]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        d.is("a kernel that writes", d.launch(writer, 0, &mut [address, 64, 5]), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.run("a kernel that reads", checker, &mut [address, 64, 5, count], SUCCESS);
+        d.run("a kernel that writes", writer, &mut [address, 64, 5], ILLEGAL_ADDRESS);
     }),
 ];

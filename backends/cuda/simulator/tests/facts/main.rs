@@ -2,7 +2,7 @@
 //!
 //! They are checked against the driver that the loader finds, NVIDIA's or the simulated one. Each runs in a
 //! process of its own, because some of them lose their context.
-//! `facts [--json FILE] [--list] [part of a name]`.
+//! `facts [--list] [part of a name]`.
 
 mod capture;
 mod contexts;

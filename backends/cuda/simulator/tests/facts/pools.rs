@@ -128,15 +128,13 @@ pub(crate) const FACTS: &[Fact] = &[
         set(d, pool, THRESHOLD, u64::MAX);
         let pointer = from_pool(d, pool, 64 * MIB, stream)?;
         let small = from_pool(d, pool, 1, stream)?;
-        d.is("cuMemFreeAsync", d.cuMemFreeAsync(pointer, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.free(pointer, stream);
         d.eq("kept", get(d, pool, RESERVED) >= 64 * MIB as u64, true);
         d.is("cuMemPoolTrimTo(32 MiB)", d.cuMemPoolTrimTo(pool, 32 * MIB), SUCCESS);
         d.eq("reserved after trim to 32 MiB", get(d, pool, RESERVED), 32 * MIB as u64);
         d.is("cuMemPoolTrimTo(0)", d.cuMemPoolTrimTo(pool, 0), SUCCESS);
         d.eq("reserved after trim to 0 with 1 byte in use", get(d, pool, RESERVED), 32 * MIB as u64);
-        d.is("cuMemFreeAsync", d.cuMemFreeAsync(small, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.free(small, stream);
         d.is("cuMemPoolTrimTo(0)", d.cuMemPoolTrimTo(pool, 0), SUCCESS);
         d.eq("reserved", get(d, pool, RESERVED), 0);
     }),
@@ -155,8 +153,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("the same address in another stream", there == warm, false);
         d.eq("the other stream waits", d.busy(other), false);
         d.eq("the gate is closed still", gate.passed(), false);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
     }),
     fact!("pools: releasing other memory in a stream's order", |d| {
         let (pool, stream, plain) = (pool(d)?, d.stream(NON_BLOCKING)?, d.alloc(4096)?);
@@ -181,8 +178,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let again = from_pool(d, pool, MIB, stream)?;
         d.note("the same address", again == pointer);
         d.note("used with it", get(d, pool, USED));
-        d.is("cuMemFreeAsync", d.cuMemFreeAsync(again, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.free(again, stream);
         d.note("used after its release", get(d, pool, USED));
     }),
     fact!("pools: sizes", |d| {
@@ -210,17 +206,12 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 3, MIB, stream), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("word", d.word(pointer)?, 0x0303_0303);
-        d.is("cuMemFreeAsync", d.cuMemFreeAsync(pointer, stream), SUCCESS);
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.free(pointer, stream);
     }),
     fact!("pools: the handle of a destroyed pool", |d| {
         let (pool, mut pointer) = (pool(d)?, 0);
         d.is("cuMemPoolDestroy", d.cuMemPoolDestroy(pool), SUCCESS);
-        d.is(
-            "cuMemAllocFromPoolAsync",
-            d.cuMemAllocFromPoolAsync(&mut pointer, 4096, pool, 0),
-            INVALID_VALUE,
-        );
+        d.is("allocate", d.cuMemAllocFromPoolAsync(&mut pointer, 4096, pool, 0), INVALID_VALUE);
         d.is("cuMemPoolDestroy", d.cuMemPoolDestroy(pool), INVALID_VALUE);
     })
     .simulator_only(),

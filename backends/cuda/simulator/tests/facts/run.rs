@@ -3,23 +3,19 @@
 use crate::all;
 use crate::driver::{Driver, SUCCESS};
 use crate::fact::{Fact, Needs, Scene, Source, line};
-use std::fmt::Write as _;
-use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-/// How long the process of a fact may take.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long the process of a fact may take, in seconds.
+const LIMIT: &str = "20";
 const AT_ONCE: usize = 4;
 /// The argument that makes this program the process of one fact.
 const ONE: &str = "--one-fact";
 
 #[derive(Default)]
 struct Options {
-    json: Option<String>,
     list: bool,
     filter: String,
 }
@@ -37,10 +33,8 @@ pub(crate) fn main() -> ExitCode {
         return check_one(name);
     }
     let mut options = Options::default();
-    let mut rest = arguments.into_iter();
-    while let Some(argument) = rest.next() {
+    for argument in arguments {
         match argument.as_str() {
-            "--json" => options.json = rest.next(),
             "--list" => options.list = true,
             // Options of the standard test runner.
             flag if flag.starts_with('-') => {}
@@ -65,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
     };
     println!("{}, driver {}, {} device(s)", device.name, device.version, device.count);
     let seen = run_all(&facts, &device);
-    report(&facts, &seen, &device, options.json.as_deref())
+    report(&facts, &seen, &device)
 }
 
 struct Device {
@@ -126,49 +120,26 @@ fn run_one(name: &str) -> Seen {
     let program = std::env::current_exe().expect("the program has a path");
     // A fact misuses the driver on purpose: reports of the simulator must not end its process.
     let settings = std::env::var("VRAMPOOL_SIMULATOR").unwrap_or_default();
-    let child = Command::new(program)
+    let output = Command::new("timeout")
+        .args(["--kill-after=2", LIMIT])
+        .arg(program)
         .args([ONE, name])
         .env("VRAMPOOL_SIMULATOR", format!("{settings},strict=0,leaks=0"))
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = match child {
-        Ok(child) => child,
+        .output();
+    let output = match output {
+        Ok(output) => output,
         Err(error) => return Seen { observations: vec![], trouble: Some(format!("cannot start: {error}")) },
     };
-    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let (out, err) = (thread::spawn(|| read(out)), thread::spawn(|| read(err)));
-    let until = Instant::now() + LIMIT;
-    let end = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => {
-                break if status.success() { None } else { Some(format!("ended by {status}")) };
-            }
-            Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(3)),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                break Some(format!("not done after {LIMIT:?}"));
-            }
-        }
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let parts = |line: &str| line.splitn(4, '\t').map(str::to_owned).collect::<Vec<_>>().try_into().ok();
+    let observations: Vec<[String; 4]> = out.lines().filter_map(parts).collect();
+    let done = observations.iter().any(|[kind, ..]| kind == "done");
+    let end = match output.status.code() {
+        Some(0) => None,
+        Some(124) => Some(format!("not done after {LIMIT} s")),
+        _ => Some(format!("ended by {}", output.status)),
     };
-    let (out, err) = (out.join().unwrap(), err.join().unwrap());
-    let mut observations = Vec::new();
-    let mut done = false;
-    for text in out.lines() {
-        let mut parts = text.splitn(4, '\t').map(str::to_owned);
-        match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some(kind), Some(what), Some(value), Some(expected)) if kind == "done" => {
-                let _ = (what, value, expected);
-                done = true;
-            }
-            (Some(kind), Some(what), Some(value), Some(expected)) => {
-                observations.push([kind, what, value, expected]);
-            }
-            _ => {}
-        }
-    }
     let message = || err.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
     let trouble = match (done, end) {
         (true, None) => None,
@@ -178,81 +149,32 @@ fn run_one(name: &str) -> Seen {
     Seen { observations, trouble }
 }
 
-fn read(mut from: impl Read) -> String {
-    let mut bytes = Vec::new();
-    let _ = from.read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn report(facts: &[&Fact], seen: &[Option<Seen>], device: &Device, json: Option<&str>) -> ExitCode {
+fn report(facts: &[&Fact], seen: &[Option<Seen>], device: &Device) -> ExitCode {
     let (mut ok, mut differ, mut skips) = (0, 0, 0);
-    let mut lines = format!(
-        "{{\"device\":{},\"driver\":{},\"devices\":{},\"simulator\":{}}}\n",
-        quoted(&device.name),
-        device.version,
-        device.count,
-        device.simulator
-    );
     for (fact, seen) in facts.iter().zip(seen) {
         let mark = if fact.source == Source::Unseen { " [not seen on hardware]" } else { "" };
-        let result = match (seen, skipped(fact, device)) {
-            (None, reason) => {
-                skips += 1;
-                println!("fact {}{mark} ... skipped: {}", fact.name, reason.unwrap_or("not run"));
-                "skipped"
-            }
-            (Some(seen), _) => {
-                let wrong: Vec<_> = seen.observations.iter().filter(|[kind, ..]| kind == "differs").collect();
-                if wrong.is_empty() && seen.trouble.is_none() {
-                    ok += 1;
-                    println!("fact {}{mark} ... ok", fact.name);
-                    "ok"
-                } else {
-                    differ += 1;
-                    let mut text: Vec<_> = wrong
-                        .iter()
-                        .map(|[_, what, value, expected]| format!("{what}: got {value}, expected {expected}"))
-                        .collect();
-                    text.extend(seen.trouble.clone());
-                    println!("fact {}{mark} ... differs: {}", fact.name, text.join("; "));
-                    "differs"
-                }
-            }
+        let Some(seen) = seen else {
+            skips += 1;
+            println!("fact {}{mark} ... skipped: {}", fact.name, skipped(fact, device).unwrap_or("not run"));
+            continue;
         };
-        let _ = write!(lines, "{{\"fact\":{},\"result\":\"{result}\"", quoted(fact.name));
-        if let Some(seen) = seen {
-            let list: Vec<_> = seen
-                .observations
-                .iter()
-                .map(|parts| {
-                    format!("[{}]", parts.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(","))
-                })
-                .collect();
-            let _ = write!(lines, ",\"seen\":[{}]", list.join(","));
-            if let Some(trouble) = &seen.trouble {
-                let _ = write!(lines, ",\"trouble\":{}", quoted(trouble));
-            }
+        let of_kind = |kind| seen.observations.iter().filter(move |parts| parts[0] == kind);
+        let wrong = of_kind("differs");
+        let mut text: Vec<_> = wrong
+            .map(|[_, what, value, expected]| format!("{what}: got {value}, expected {expected}"))
+            .collect();
+        text.extend(seen.trouble.clone());
+        if text.is_empty() {
+            ok += 1;
+            println!("fact {}{mark} ... ok", fact.name);
+        } else {
+            differ += 1;
+            println!("fact {}{mark} ... differs: {}", fact.name, text.join("; "));
         }
-        lines.push_str("}\n");
+        of_kind("note").for_each(|[_, what, value, _]| println!("    {what}: {value}"));
     }
     println!("{} facts: {ok} ok, {differ} differ, {skips} skipped", facts.len());
-    if let Some(Err(error)) = json.map(|path| std::fs::write(path, lines)) {
-        eprintln!("cannot write the JSON: {error}");
-        return ExitCode::FAILURE;
-    }
     ExitCode::from(u8::from(differ > 0))
-}
-
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            character if character < ' ' => quoted.push(' '),
-            character => quoted.push(character),
-        }
-    }
-    quoted + "\""
 }
 
 /// The process of one fact.

@@ -102,6 +102,39 @@ impl Scene {
         self.gate_for(stream, Duration::from_secs(5))
     }
 
+    /// Opens a gate, and waits for the work of a stream.
+    pub(crate) fn finish(&self, gate: Gate, stream: usize) {
+        gate.open();
+        self.is("cuStreamSynchronize", self.cuStreamSynchronize(stream), SUCCESS);
+    }
+
+    /// Opens a gate, and waits for the work of the context.
+    pub(crate) fn finish_all(&self, gate: Gate) {
+        gate.open();
+        self.is("cuCtxSynchronize", self.cuCtxSynchronize(), SUCCESS);
+    }
+
+    /// Lets `to` wait for the work of `from`.
+    pub(crate) fn fork(&self, event: usize, from: usize, to: usize) {
+        self.is("record", self.cuEventRecord(event, from), SUCCESS);
+        self.is("wait", self.cuStreamWaitEvent(to, event, 0), SUCCESS);
+    }
+
+    /// Releases memory in a stream's order, and waits for it.
+    pub(crate) fn free(&self, pointer: u64, stream: usize) {
+        self.is("cuMemFreeAsync", self.cuMemFreeAsync(pointer, stream), SUCCESS);
+        self.is("cuStreamSynchronize", self.cuStreamSynchronize(stream), SUCCESS);
+    }
+
+    /// The result of `act` in another thread, where the context is current too.
+    pub(crate) fn elsewhere<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        let act = || {
+            self.is("cuCtxSetCurrent", self.cuCtxSetCurrent(self.context), SUCCESS);
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(act).join().unwrap())
+    }
+
     fn gate_for(&self, stream: usize, limit: Duration) -> Result<Gate, Stop> {
         let state = Arc::new(GateState { open: Mutex::default(), changed: Condvar::new(), limit });
         let data = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
@@ -152,6 +185,12 @@ impl Scene {
         self.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.as_mut_ptr(), null_mut())
     }
 
+    /// Launches a kernel in the legacy stream, and checks how that ends.
+    pub(crate) fn run(&self, what: &str, function: usize, parameters: &mut [u64], expected: Code) {
+        self.is(what, self.launch(function, 0, parameters), SUCCESS);
+        self.is("cuCtxSynchronize", self.cuCtxSynchronize(), expected);
+    }
+
     pub(crate) fn attribute(&self, attribute: i32) -> i32 {
         let mut value = -1;
         self.cuDeviceGetAttribute(&mut value, attribute, self.device);
@@ -197,9 +236,25 @@ impl Scene {
         Ok(address)
     }
 
+    /// A unit of physical memory, mapped at the start of so many units of addresses: the unit, handle and address.
+    pub(crate) fn mapped(&self, units: usize) -> Result<(usize, u64, u64), Stop> {
+        let unit = self.unit()?;
+        let (handle, address) = (self.create(unit)?, self.reserve(units * unit)?);
+        self.map(address, unit, handle)?;
+        Ok((unit, handle, address))
+    }
+
     pub(crate) fn map(&self, address: u64, bytes: usize, handle: u64) -> Check {
         self.must("cuMemMap", self.cuMemMap(address, bytes, 0, handle, 0))?;
         self.must("cuMemSetAccess", self.cuMemSetAccess(address, bytes, &read_write(0), 1))
+    }
+
+    /// Checks the access of a device to a mapping.
+    pub(crate) fn access(&self, what: &str, device: i32, address: u64, expected: u64) {
+        let mut flags = 9;
+        let code = self.cuMemGetAccess(&mut flags, &on_device(device), address);
+        self.is("cuMemGetAccess", code, SUCCESS);
+        self.eq(what, flags, expected);
     }
 
     /// The smallest unit of physical memory.

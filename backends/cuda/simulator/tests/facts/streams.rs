@@ -55,14 +55,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamQuery(2)", d.cuStreamQuery(PER_THREAD), SUCCESS);
     }),
     fact!("streams: each thread has its own default stream", |d| {
-        let (context, here) = (d.context, id(d, PER_THREAD));
-        let (there, legacy) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                d.is("cuCtxSetCurrent", d.cuCtxSetCurrent(context), SUCCESS);
-                (id(d, PER_THREAD), id(d, LEGACY))
-            });
-            other.join().unwrap()
-        });
+        let here = id(d, PER_THREAD);
+        let (there, legacy) = d.elsewhere(|| (id(d, PER_THREAD), id(d, LEGACY)));
         d.eq("per thread", here != there, true);
         d.eq("legacy", legacy == id(d, LEGACY), true);
         d.eq("again", here == id(d, PER_THREAD), true);
@@ -109,8 +103,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 7, 4096, stream), SUCCESS);
         d.eq("busy", d.busy(stream), true);
         d.is("the other", d.cuStreamQuery(other), SUCCESS);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
         d.is("cuStreamQuery", d.cuStreamQuery(stream), SUCCESS);
         d.eq("word", d.word(pointer)?, 0x0707_0707);
     }),
@@ -129,8 +122,7 @@ pub(crate) const FACTS: &[Fact] = &[
             d.eq(name, d.busy(stream), expected);
         }
         d.eq("legacy", d.busy(LEGACY), true);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
     }),
     fact!("streams: the legacy stream waits for blocking streams", |d| {
         let (blocking, free) = (d.stream(0)?, d.stream(NON_BLOCKING)?);
@@ -139,14 +131,12 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("legacy beside a held non-blocking one", d.cuMemsetD8Async(pointer, 7, 16, 0), SUCCESS);
         d.is("cuStreamSynchronize(0)", d.cuStreamSynchronize(0), SUCCESS);
         d.eq("the gate is closed still", gate.passed(), false);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
         let gate = d.gate(blocking)?;
         d.eq("legacy is busy before it has work", d.busy(0), true);
         d.is("legacy beside a held blocking one", d.cuMemsetD8Async(pointer, 7, 16, 0), SUCCESS);
         d.eq("legacy is busy", d.busy(0), true);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
         d.is("legacy", d.cuStreamQuery(0), SUCCESS);
     }),
     fact!("streams: a stream with pending work may be destroyed", |d| {
@@ -155,8 +145,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 7, 4096, stream), SUCCESS);
         d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), SUCCESS);
         d.eq("it does not wait", gate.passed(), false);
-        gate.open();
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.finish_all(gate);
         d.eq("word", d.word(pointer)?, 0x0707_0707);
     }),
     fact!("streams: the handle of a destroyed stream", |d| {
@@ -171,13 +160,9 @@ pub(crate) const FACTS: &[Fact] = &[
         for value in 1..=20_usize {
             d.is("cuLaunchHostFunc", d.cuLaunchHostFunc(stream, note_order, value as *mut c_void), SUCCESS);
         }
+        d.is("callback", d.cuStreamAddCallback(stream, note_callback, 21 as *mut c_void, 0), SUCCESS);
         d.is(
-            "cuStreamAddCallback",
-            d.cuStreamAddCallback(stream, note_callback, 21 as *mut c_void, 0),
-            SUCCESS,
-        );
-        d.is(
-            "cuStreamAddCallback(flags)",
+            "callback with flags",
             d.cuStreamAddCallback(stream, note_callback, null_mut(), 1),
             INVALID_VALUE,
         );
@@ -218,7 +203,6 @@ pub(crate) const FACTS: &[Fact] = &[
         let gate = d.gate(stream)?;
         d.is("cuCtxSynchronize of another context", d.cuCtxSynchronize(), SUCCESS);
         d.eq("waits", gate.passed(), false);
-        gate.open();
-        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.finish(gate, stream);
     }),
 ];

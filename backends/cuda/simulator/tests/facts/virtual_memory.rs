@@ -1,6 +1,8 @@
 //! Virtual memory: reserved addresses, physical memory, and mappings.
 
-use crate::driver::{INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::{
+    Access, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
+};
 use crate::fact::{Fact, fact};
 use crate::scene::{MIB, NON_BLOCKING, on_device, physical, read_write};
 use std::ptr::{null, null_mut};
@@ -22,11 +24,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let (unit, mut address) = (d.unit()?, 0);
         d.is("0 bytes", d.cuMemAddressReserve(&mut address, 0, 0, 0, 0), INVALID_VALUE);
         d.is("1 byte", d.cuMemAddressReserve(&mut address, 1, 0, 0, 0), INVALID_VALUE);
-        d.is(
-            "one and a half units",
-            d.cuMemAddressReserve(&mut address, unit + unit / 2, 0, 0, 0),
-            INVALID_VALUE,
-        );
+        d.is("1.5 units", d.cuMemAddressReserve(&mut address, unit + unit / 2, 0, 0, 0), INVALID_VALUE);
         d.is("64 KiB", d.cuMemAddressReserve(&mut address, 64 << 10, 0, 0, 0), INVALID_VALUE);
         d.is("flags 1", d.cuMemAddressReserve(&mut address, unit, 0, 0, 1), INVALID_VALUE);
         d.is("aligned to 3", d.cuMemAddressReserve(&mut address, unit, 3, 0, 0), INVALID_VALUE);
@@ -125,9 +123,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("the addresses are free", d.cuMemAddressFree(address, 8 * unit), SUCCESS);
     }),
     fact!("virtual memory: addresses with a mapping cannot be released", |d| {
-        let unit = d.unit()?;
-        let (handle, address) = (d.create(unit)?, d.reserve(2 * unit)?);
-        d.map(address, unit, handle)?;
+        let (unit, _, address) = d.mapped(2)?;
         d.is("cuMemAddressFree", d.cuMemAddressFree(address, 2 * unit), INVALID_VALUE);
         d.is("cuMemFree", d.cuMemFree_v2(address), INVALID_VALUE);
         d.is("cuMemsetD8", d.cuMemsetD8_v2(address, 2, unit), SUCCESS);
@@ -141,14 +137,10 @@ pub(crate) const FACTS: &[Fact] = &[
         d.must("cuMemMap", d.cuMemMap(address, unit, 0, handle, 0))?;
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(address, 1, unit, 0), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        let mut flags = 9;
-        d.is("cuMemGetAccess", d.cuMemGetAccess(&mut flags, &on_device(0), address), SUCCESS);
-        d.eq("flags", flags, 0);
+        d.access("flags", 0, address, 0);
     }),
     fact!("virtual memory: a fill without a mapping", |d| {
-        let unit = d.unit()?;
-        let (handle, address) = (d.create(unit)?, d.reserve(2 * unit)?);
-        d.map(address, unit, handle)?;
+        let (unit, _, address) = d.mapped(2)?;
         d.is("beyond the mapping", d.cuMemsetD8Async(address, 1, 2 * unit, 0), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("not mapped", d.cuMemsetD8Async(address + unit as u64, 1, 16, 0), INVALID_VALUE);
@@ -167,21 +159,14 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("device 99", d.cuMemSetAccess(address, unit, &read_write(99), 1), INVALID_VALUE);
         d.is("two mappings at once", d.cuMemSetAccess(address, 2 * unit, &read_write(0), 1), SUCCESS);
         d.is("again", d.cuMemSetAccess(address, unit, &read_write(0), 1), SUCCESS);
-        let mut flags = 9;
-        d.is("cuMemGetAccess", d.cuMemGetAccess(&mut flags, &on_device(0), address + unit as u64), SUCCESS);
-        d.eq("flags", flags, 3);
-        let mut access = read_write(0);
-        access.flags = 1;
+        d.access("flags", 0, address + unit as u64, 3);
+        let mut access = Access { flags: 1, ..read_write(0) };
         d.is("read only", d.cuMemSetAccess(address, unit, &access, 1), SUCCESS);
-        d.is("cuMemGetAccess", d.cuMemGetAccess(&mut flags, &on_device(0), address), SUCCESS);
-        d.eq("flags", flags, 1);
+        d.access("flags", 0, address, 1);
         access.flags = 0;
         d.is("none", d.cuMemSetAccess(address, unit, &access, 1), SUCCESS);
-        d.is(
-            "cuMemGetAccess of no mapping",
-            d.cuMemGetAccess(&mut flags, &on_device(0), address + 3 * unit as u64),
-            INVALID_VALUE,
-        );
+        let code = d.cuMemGetAccess(&mut 0, &on_device(0), address + 3 * unit as u64);
+        d.is("of no mapping", code, INVALID_VALUE);
     }),
     fact!("virtual memory: mappings keep the memory of a released handle", |d| {
         let unit = d.unit()?;
@@ -212,9 +197,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(first)?, 0x0606_0606);
     }),
     fact!("virtual memory: retaining the handle of a mapping", |d| {
-        let unit = d.unit()?;
-        let (handle, address, plain) = (d.create(unit)?, d.reserve(2 * unit)?, d.alloc(4096)?);
-        d.map(address, unit, handle)?;
+        let ((unit, handle, address), plain) = (d.mapped(2)?, d.alloc(4096)?);
         let mut found = 0;
         d.is("inside", d.cuMemRetainAllocationHandle(&mut found, address + 5), SUCCESS);
         d.eq("the same", found == handle, true);
@@ -224,9 +207,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("release of what was retained", d.cuMemRelease(handle), SUCCESS);
     }),
     fact!("virtual memory: attributes of a mapped pointer", |d| {
-        let unit = d.unit()?;
-        let (handle, address) = (d.create(unit)?, d.reserve(2 * unit)?);
-        d.map(address, unit, handle)?;
+        let (unit, _, address) = d.mapped(2)?;
         for (attribute, name) in [
             (1, "CONTEXT"),
             (2, "MEMORY_TYPE"),
@@ -267,13 +248,10 @@ pub(crate) const FACTS: &[Fact] = &[
     // Hardware crashes in the first copy.
     .simulator_only(),
     fact!("virtual memory: a read-only mapping", |d| {
-        let unit = d.unit()?;
-        let (handle, address, plain) = (d.create(unit)?, d.reserve(unit)?, d.alloc(4096)?);
-        d.map(address, unit, handle)?;
+        let ((unit, _, address), plain) = (d.mapped(1)?, d.alloc(4096)?);
         d.is("cuMemsetD8", d.cuMemsetD8_v2(address, 7, 4096), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
-        let mut access = read_write(0);
-        access.flags = 1;
+        let access = Access { flags: 1, ..read_write(0) };
         d.is("read only", d.cuMemSetAccess(address, unit, &access, 1), SUCCESS);
         d.is("a copy from it", d.cuMemcpyAsync(plain, address, 64, 0), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
@@ -294,9 +272,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("cuStreamSynchronize", d.cuStreamSynchronize(stream));
     }),
     fact!("virtual memory: retaining after the handle is released", |d| {
-        let unit = d.unit()?;
-        let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
-        d.map(address, unit, handle)?;
+        let (unit, handle, address) = d.mapped(1)?;
         d.is("cuMemRelease", d.cuMemRelease(handle), SUCCESS);
         let mut found = 0;
         d.is("retain", d.cuMemRetainAllocationHandle(&mut found, address), SUCCESS);

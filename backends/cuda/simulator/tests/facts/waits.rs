@@ -97,8 +97,7 @@ pub(crate) const FACTS: &[Fact] = &[
             let gate = d.gate(stream)?;
             d.is(name, call(), SUCCESS);
             d.note(&format!("{name} waits"), gate.passed());
-            gate.open();
-            d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+            d.finish_all(gate);
         }
     }),
 ];
