@@ -289,9 +289,7 @@ pub(crate) fn planned(number: u64, group: Text<'_>) -> Result<Planned, Failure> 
     let plan = broker.broker.commit(group)?;
     let all = ARRAYS.all().into_iter().map(|(number, array)| (array.id, (number, array)));
     let mut known: HashMap<_, _> = all.collect();
-    let clients = CLIENTS.all().into_iter().filter(|(_, client)| Arc::ptr_eq(&client.broker, &broker));
-    let ids = clients.flat_map(|(_, client)| plan.response(&client.handle).arrays);
-    let arrays = ids.filter_map(|(_, id)| known.remove(&id)).collect();
+    let arrays = plan.arrays().filter_map(|id| known.remove(&id)).collect();
     Ok((broker, plan, arrays))
 }
 

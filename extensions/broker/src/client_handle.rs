@@ -1,13 +1,12 @@
 //! The handle of a registered client.
 
-use crate::client::{Client, group_name};
+use crate::client::Client;
 use crate::error::{BrokerError, BrokerWarning};
 use crate::id::{ArrayId, ClientId};
 use crate::request::{ArrayRequest, Queued};
 use crate::share::{LimitMode, Share};
-use crate::state::{BrokerCore, Entry, Group, idle};
+use crate::state::{BrokerCore, Entry, Group};
 use crate::stats::ClientStats;
-use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork};
@@ -65,7 +64,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// [`BrokerError::Request`] for an invalid request.
     pub fn queue(&self, request: ArrayRequest) -> Result<ArrayId, BrokerError> {
-        self.check()?;
+        fork::check()?;
         request.check()?;
         let id = ArrayId::next();
         let mut state = self.core.state.lock();
@@ -81,7 +80,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// Fails only in a forked child.
     pub fn withdraw(&self) -> Result<(), BrokerError> {
-        self.check()?;
+        fork::check()?;
         self.core.state.lock().entry(self.id)?.queue.clear();
         Ok(())
     }
@@ -93,7 +92,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// Fails only in a forked child.
     pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
-        self.check()?;
+        fork::check()?;
         let mut state = self.core.state.lock();
         let entry = state.entry(self.id)?;
         let mut ids = Vec::new();
@@ -118,7 +117,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// [`BrokerError::Share`]; the previous share then remains.
     pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
-        self.check()?;
+        fork::check()?;
         let mut state = self.core.state.lock();
         let is_new_mode = share != Share::Auto && state.mode != LimitMode::Active;
         let is_new_share = !state.shares.has(self.id, share);
@@ -135,35 +134,6 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// Moves it to another group. Its memory is released, and its requests are queued there.
-    ///
-    /// # Errors
-    /// [`BrokerError::Busy`] while either group runs.
-    pub fn move_to(&self, group: &str) -> Result<(), BrokerError> {
-        self.check()?;
-        let _turn = self.core.take_turn()?;
-        let group = group_name(group);
-        let mut state = self.core.state.lock();
-        let old = state.entry(self.id)?.client.group.clone();
-        if old == group {
-            return Ok(());
-        }
-        for name in [&old, &group] {
-            idle(state.groups.entry(name.clone()).or_default(), name)?.replan();
-        }
-        let entry = state.entry(self.id)?;
-        let memory = entry.release(|_| false);
-        entry.client.group = group;
-        let mut requests = take(&mut entry.requests);
-        requests.retain(|old| !entry.queue.iter().any(|queued| queued.request.label == old.request.label));
-        requests.append(&mut entry.queue);
-        entry.queue = requests;
-        let emptied = state.take_empty(&old);
-        drop(state);
-        drop((memory, emptied));
-        Ok(())
-    }
-
     /// Returns its group.
     #[must_use]
     pub fn group(&self) -> String {
@@ -172,49 +142,11 @@ impl<B: Backend> ClientHandle<B> {
         entry.map(|entry| entry.client.group.clone()).unwrap_or_default()
     }
 
-    /// Starts the client's work with its memory, which is not evicted before [`end_work`](Self::end_work). A
-    /// plan's run does this itself.
-    ///
-    /// # Errors
-    /// Fails only in a forked child.
-    pub fn begin_work(&self) -> Result<(), BrokerError> {
-        self.check()?;
-        let mut state = self.core.state.lock();
-        state.clock += 1;
-        let clock = state.clock;
-        let entry = state.entry(self.id)?;
-        entry.in_flight += 1;
-        entry.last_work = clock;
-        Ok(())
-    }
-
-    /// Ends its work, all enqueued on `stream`: its memory may be evicted once that work is complete.
-    ///
-    /// # Errors
-    /// Errors of the device; the work then still counts as pending.
-    pub fn end_work(&self, stream: &B::Stream) -> Result<(), BrokerError> {
-        self.check()?;
-        let event = self.core.device.record(stream)?;
-        let mut state = self.core.state.lock();
-        let entry = state.entry(self.id)?;
-        entry.pending.retain(|event| matches!(vrampool_backend::Event::is_complete(event), Ok(false)));
-        entry.pending.push(event);
-        entry.in_flight = entry.in_flight.saturating_sub(1);
-        Ok(())
-    }
-
     /// Returns the client's memory figures.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let Some(state) = self.core.state_of_parent() else { return ClientStats::default() };
         state.clients.get(&self.id).map(|entry| state.stats_of(self.id, entry)).unwrap_or_default()
-    }
-
-    /// Starts a call. A panic of the client's own callback, which was called meanwhile, goes on here.
-    fn check(&self) -> Result<(), BrokerError> {
-        fork::check()?;
-        self.core.resume_panic(|id, _| id == self.id);
-        Ok(())
     }
 
     fn warn_of(&self, sum: Option<f64>) {
@@ -242,8 +174,7 @@ impl<B: Backend> Drop for ClientHandle<B> {
             emptied = state.take_empty(&entry.client.group);
         }
         drop(state);
-        // Without the lock: its memory goes to the pool, its streams to the driver, and values captured by
-        // its callbacks may have destructors.
+        // Without the lock: its memory goes to the pool, its streams to the driver.
         drop((entry, emptied));
     }
 }

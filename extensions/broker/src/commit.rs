@@ -1,15 +1,11 @@
 //! Commits: one partition for all requests of a group, and the allocation of its memory.
 
-use crate::client::Response;
 use crate::error::{BrokerError, BrokerWarning};
 use crate::footprint::Demand;
-use crate::id::ClientId;
 use crate::partition::{Footprint, MANY_CHUNKS, Partition, fit};
 use crate::plan_array::{PlanArray, arrays, batch};
-use crate::state::{BrokerCore, Entry, Grant, Held, State};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use crate::state::{BrokerCore, Grant, Held, State};
 use std::sync::Arc;
-use std::thread;
 use vrampool_backend::{Backend, logging};
 
 /// The most attempts of a commit while others take memory, each with an eighth less.
@@ -21,14 +17,11 @@ const REPLANS: u32 = 32;
 impl<B: Backend> BrokerCore<B> {
     /// Grants the requests of a group.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
-        self.resume_panic(|_, entry| entry.client.group == group);
         let _turn = self.take_turn()?;
-        let (grant, _) = self.commit_and_count(group)?;
-        self.notify(group, &grant);
-        Ok(grant)
+        self.commit_and_count(group)
     }
 
-    pub(crate) fn commit_and_count(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+    pub(crate) fn commit_and_count(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let outcome = self.commit_in_turn(group);
         let counts = &mut self.state.lock().counts;
         *match &outcome {
@@ -39,9 +32,8 @@ impl<B: Backend> BrokerCore<B> {
         outcome
     }
 
-    /// Returns the existing grant if it matches the requests and all its memory is held, else a new one, and
-    /// whether it is new.
-    fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+    /// Returns the existing grant if it matches the requests and all its memory is held, else a new one.
+    fn commit_in_turn(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let mut has_warned = false;
         for _ in 0..REPLANS {
             if let Some(granted) = self.try_commit(group, &mut has_warned)? {
@@ -53,11 +45,7 @@ impl<B: Backend> BrokerCore<B> {
     }
 
     /// Returns `None` if shares or settings changed meanwhile.
-    fn try_commit(
-        &self,
-        group: &str,
-        has_warned: &mut bool,
-    ) -> Result<Option<(Arc<Grant>, bool)>, BrokerError> {
+    fn try_commit(&self, group: &str, has_warned: &mut bool) -> Result<Option<Arc<Grant>>, BrokerError> {
         let generation_of = |state: &State<B>| state.groups.get(group).map(|group| group.generation);
         let (generation, wanted, slots, most_runs, kind) = {
             let state = self.state.lock();
@@ -70,7 +58,7 @@ impl<B: Backend> BrokerCore<B> {
                 && !has_queued
                 && is_whole(&grant, state.members(group).flat_map(|(_, entry)| &entry.memory))
             {
-                return Ok(Some((grant, false)));
+                return Ok(Some(grant));
             }
             let (slots, most_runs) =
                 entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
@@ -98,7 +86,7 @@ impl<B: Backend> BrokerCore<B> {
             }
         }
         state.groups.entry(group.to_owned()).or_default().grant = Some(Arc::clone(&grant));
-        Ok(Some((grant, true)))
+        Ok(Some(grant))
     }
 
     /// Computes a partition, finer at each retry while others take free memory, and allocates all of it.
@@ -211,31 +199,6 @@ impl<B: Backend> BrokerCore<B> {
             entry.streams.clone_from(&streams);
         }
         Ok(streams)
-    }
-
-    /// Notifies each client of a group of its grant, including clients without requests, whichever of them panics.
-    pub(crate) fn notify(&self, group: &str, grant: &Grant) {
-        let hook = |(client, entry): (ClientId, &Entry<B>)| Some((client, entry.client.on_ready.clone()?));
-        let hooks: Vec<_> = self.state.lock().members(group).filter_map(hook).collect();
-        let mut first = None;
-        for (client, hook) in hooks {
-            let outcome = catch_unwind(AssertUnwindSafe(|| hook(&response(client, grant))));
-            first = first.or(outcome.err());
-        }
-        // A second panic of a thread would abort the process.
-        if let Some(panic) = first.filter(|_| !thread::panicking()) {
-            resume_unwind(panic);
-        }
-    }
-}
-
-/// Returns the part of a grant for one client.
-pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
-    let own = grant.arrays.iter().filter(|array| array.client == client);
-    Response {
-        partition: grant.partition,
-        streams: grant.slots,
-        arrays: own.map(|array| (array.label.clone(), array.id)).collect(),
     }
 }
 

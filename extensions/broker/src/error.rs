@@ -55,7 +55,7 @@ pub enum BrokerError {
         /// The number of attempts.
         attempts: u32,
     },
-    /// A client's callback made a call that only the caller of the commit may make.
+    /// A callback made a call that only the caller of the commit may make.
     #[error("a broker cannot commit within a callback of a commit; commit after the callback returns")]
     Reentrant,
     /// The client is no longer registered.
@@ -234,17 +234,6 @@ pub enum BrokerWarning {
     SharesNearlyAll {
         /// The sum of fixed shares.
         sum: f64,
-    },
-    /// A group holds more than 95 % of the shares of its clients.
-    #[error("the group `{group}` may take {headroom_bytes} more bytes of {cap_bytes}")]
-    #[non_exhaustive]
-    LittleHeadroom {
-        /// The group.
-        group: String,
-        /// Bytes that its clients may still take.
-        headroom_bytes: u64,
-        /// Bytes that they may hold.
-        cap_bytes: u64,
     },
     /// A batch requires more than 20 times the available bytes, and will be cut into as many chunks.
     #[error(

@@ -7,9 +7,8 @@ use crate::host_array::{Bytes, HostArray, HostBacking, zero};
 use crate::plan::Plan;
 use crate::share::LimitMode;
 use crate::spilled::Spilled;
-use crate::state::{BrokerCore, Group, State, idle, trim};
-use crate::stats::{BrokerStats, RegisteredClient, ShareSums};
-use parking_lot::MutexGuard;
+use crate::state::{BrokerCore, Group, idle, trim};
+use crate::stats::{BrokerStats, RegisteredClient};
 use vrampool::Pool;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::fork::ForkArc;
@@ -61,8 +60,7 @@ impl<B: Backend> Broker<B> {
     }
 
     /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as
-    /// fit. Nothing queued and all memory there: the same plan again. Clients' [`on_ready`](Client::on_ready)
-    /// is called with it, also of clients that queued nothing.
+    /// fit. Nothing queued and all memory there: the same plan again.
     ///
     /// # Errors
     /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together,
@@ -74,15 +72,6 @@ impl<B: Backend> Broker<B> {
         fork::check()?;
         let grant = self.core.commit(group)?;
         Ok(Plan::new(&self.core, group, grant))
-    }
-
-    /// Bytes that `group` may take on top of what its clients hold.
-    ///
-    /// # Errors
-    /// Errors that the device reports.
-    pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
-        fork::check()?;
-        self.core.available(group)
     }
 
     /// On how many streams a group runs its chunks at most. Default: 1, chunk after chunk. With more, as many
@@ -134,17 +123,6 @@ impl<B: Backend> Broker<B> {
         Ok(self.core.streams(group, 1)?.swap_remove(0))
     }
 
-    /// Has all groups that are not running make new streams when they next need them, as after a failure of
-    /// the device's.
-    pub fn renew_streams(&self) {
-        let mut old = Vec::new();
-        if let Some(mut state) = self.core.state_of_parent() {
-            for group in state.groups.values_mut().filter(|group| !group.is_running) {
-                old.append(&mut group.streams);
-            }
-        }
-    }
-
     /// Whether shares are kept: from the next commit of each group on, or its next run.
     pub fn set_limit_mode(&self, mode: LimitMode) {
         let Some(mut state) = self.core.state_of_parent() else { return };
@@ -157,16 +135,6 @@ impl<B: Backend> Broker<B> {
     #[must_use]
     pub fn limit_mode(&self) -> LimitMode {
         self.core.state_of_parent().map(|state| state.mode).unwrap_or_default()
-    }
-
-    /// Returns the sums of the clients' shares.
-    #[must_use]
-    pub fn shares(&self) -> ShareSums {
-        let shares = |state: MutexGuard<'_, State<B>>| ShareSums {
-            fixed: state.shares.fixed_sum(),
-            automatic: state.shares.automatic_sum(),
-        };
-        self.core.state_of_parent().map(shares).unwrap_or_default()
     }
 
     /// Releases all memory that clients hold and no work uses. Returns the number of bytes.

@@ -105,7 +105,7 @@ mod warnings;
 
 pub use builder::BrokerBuilder;
 pub use chunk::Chunk;
-pub use client::{Client, Response};
+pub use client::Client;
 pub use client_handle::ClientHandle;
 pub use error::{BrokerError, BrokerWarning, Stage};
 pub use handle::Broker;
@@ -119,4 +119,4 @@ pub use progress::{Progress, RunReport, StageSpan};
 pub use request::{ArrayRequest, Role};
 pub use share::{LimitMode, Share, ShareError};
 pub use staging::stager::{Stager, Upload};
-pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient, ShareSums};
+pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};

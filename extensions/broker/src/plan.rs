@@ -1,9 +1,6 @@
 //! The result of a commit: memory for a batch, and its execution.
 
 use crate::chunk::Chunk;
-use crate::client::Response;
-use crate::client_handle::ClientHandle;
-use crate::commit::response;
 use crate::data::{HostData, Side};
 use crate::error::BrokerError;
 use crate::host_array::HostArray;
@@ -46,10 +43,9 @@ impl<B: Backend> Plan<B> {
         self.grant.slots
     }
 
-    /// Returns the grant for a client of the group; without arrays for any other.
-    #[must_use]
-    pub fn response(&self, client: &ClientHandle<B>) -> Response {
-        response(client.id(), &self.grant)
+    /// Returns the arrays of the batch, by client.
+    pub fn arrays(&self) -> impl Iterator<Item = ArrayId> {
+        self.grant.arrays.iter().map(|array| array.id)
     }
 
     /// Prepares a run of the batch: bind data to arrays, then [run](Execution::run) it.

@@ -1,15 +1,10 @@
 //! Free device memory, and eviction of idle clients when it is insufficient.
 
-use crate::error::{BrokerError, BrokerWarning};
+use crate::error::BrokerError;
 use crate::id::ClientId;
-use crate::state::{BrokerCore, Entry, State, trim};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
+use crate::state::{BrokerCore, State, trim};
 use vrampool::{Pool, Source};
-use vrampool_backend::{Backend, BackendError, Event, logging};
-
-/// Divisor of a group's cap below which its headroom is little (CuBIE's).
-const LITTLE_HEADROOM: u64 = 20;
+use vrampool_backend::{Backend, BackendError, logging};
 
 /// The memory that a group may take, bytes.
 #[derive(Debug, Clone, Copy)]
@@ -62,21 +57,6 @@ impl<B: Backend> BrokerCore<B> {
         Ok(self.headroom(own)?.bytes())
     }
 
-    /// Returns the bytes that a group may take in addition to its memory.
-    pub(crate) fn available(&self, group: &str) -> Result<u64, BrokerError> {
-        let free = self.headroom(0)?.bytes();
-        let (cap, held) = self.state.lock().cap_and_held(group);
-        let headroom = cap.saturating_sub(held);
-        if headroom < cap / LITTLE_HEADROOM {
-            self.warn(&BrokerWarning::LittleHeadroom {
-                group: group.to_owned(),
-                headroom_bytes: headroom,
-                cap_bytes: cap,
-            });
-        }
-        Ok(headroom.min(free))
-    }
-
     /// Returns the bytes that a group holds beyond its shares.
     pub(crate) fn over_shares(&self, group: &str) -> u64 {
         let (cap, held) = self.state.lock().cap_and_held(group);
@@ -107,9 +87,8 @@ impl<B: Backend> BrokerCore<B> {
         Ok(now.bytes().min(cap))
     }
 
-    /// Evicts whole clients outside `group` (or all clients if `None`) without pending work, least recently
-    /// active first, until `needed` bytes are released. Returns the released bytes. Callbacks run with no
-    /// lock but `turn` held.
+    /// Evicts whole clients outside `group` (or all clients if `None`) without a run, least recently
+    /// active first, until `needed` bytes are released. Returns the released bytes.
     pub(crate) fn evict_idle(&self, group: Option<&str>, needed: u64) -> u64 {
         self.evict(group, needed, false)
     }
@@ -131,42 +110,17 @@ impl<B: Backend> BrokerCore<B> {
                 let Some(entry) = state.clients.get_mut(&client) else { continue };
                 freed += std::mem::take(&mut entry.stats.held_bytes);
                 entry.stats.evictions += 1;
-                evicted.push((client, std::mem::take(&mut entry.memory), entry.client.on_invalidate.clone()));
+                evicted.push((client, std::mem::take(&mut entry.memory)));
                 state.counts.evictions += 1;
             }
             state.counts.evicted_bytes += freed;
         }
-        for (client, memory, hook) in evicted {
+        for (client, memory) in evicted {
             // A logger may call the broker.
             logging::debug!("broker: the memory of {client} is released");
             drop(memory);
-            if let Some(hook) = hook
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook()))
-            {
-                logging::error!(
-                    "broker: a callback of {client} panicked; that goes on in the next call for it"
-                );
-                if let Ok(entry) = self.state.lock().entry(client) {
-                    entry.panic = Some(panic);
-                }
-            }
         }
         freed
-    }
-
-    /// Resumes the panic of an invalidation callback of one of these clients, which another client's commit called.
-    pub(crate) fn resume_panic(&self, is_theirs: impl Fn(ClientId, &Entry<B>) -> bool) {
-        // A second panic of a thread would abort the process.
-        if thread::panicking() {
-            return;
-        }
-        let mut state = self.state.lock();
-        let mut theirs = state.clients.iter_mut().filter(|(client, entry)| is_theirs(**client, entry));
-        let panic = theirs.find_map(|(_, entry)| entry.panic.take());
-        drop(state);
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
     }
 
     /// Returns idle memory of the pool to the device if its free memory is below the reserve.
@@ -187,9 +141,7 @@ fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<(u64, 
         .clients
         .iter()
         .filter(|(_, entry)| group.is_none_or(|group| entry.client.group != group))
-        .filter(|(_, entry)| is_idle(&entry.client.group) && entry.in_flight == 0 && !entry.memory.is_empty())
-        // A failed event belongs to a failed stream, whose work has ended.
-        .filter(|(_, entry)| !entry.pending.iter().any(|event| matches!(event.is_complete(), Ok(false))))
+        .filter(|(_, entry)| is_idle(&entry.client.group) && !entry.memory.is_empty())
         .map(|(&client, entry)| (entry.last_work, client, entry.client.group.clone()))
         .collect();
     idle.sort_unstable();

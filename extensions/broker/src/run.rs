@@ -101,14 +101,10 @@ impl<'a, B: Backend> Running<'a, B> {
     /// Grants the requests of a group and takes the memory for a run, under one lock of `turn`, so that no
     /// other commit can evict it in between.
     fn begin(core: &'a BrokerCore<B>, group: &'a str) -> Result<Self, BrokerError> {
-        core.resume_panic(|_, entry| entry.client.group == group);
         let _turn = core.take_turn()?;
-        let (grant, is_new) = core.commit_and_count(group)?;
+        let grant = core.commit_and_count(group)?;
         // New streams replace failed ones.
         let streams = core.streams(group, grant.slots)?;
-        if is_new {
-            core.notify(group, &grant);
-        }
         let none = || grant.arrays.iter().map(|_| None).collect::<Vec<_>>();
         let len = grant.partition.chunk_len();
         let slot = |(index, stream)| StreamSlot { index, stream, len, memory: none() };
@@ -127,7 +123,6 @@ impl<'a, B: Backend> Running<'a, B> {
                     None => common[at] = Some(held),
                 }
             }
-            entry.in_flight += 1;
             entry.last_work = clock;
         }
         state.groups.entry(group.to_owned()).or_default().is_running = true;
@@ -158,7 +153,6 @@ impl<B: Backend> Drop for Running<'_, B> {
         let clock = state.clock;
         for client in &self.clients {
             if let Some(entry) = state.clients.get_mut(client) {
-                entry.in_flight = entry.in_flight.saturating_sub(1);
                 entry.last_work = clock;
                 entry.stats.chunks += self.counts.chunks;
             }

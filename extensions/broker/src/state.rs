@@ -12,7 +12,6 @@ use crate::staging::Staging;
 use crate::stats::{BrokerCounts, BrokerStats, ClientStats, LastFigures, RegisteredClient};
 use crate::warnings::Warnings;
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -92,10 +91,6 @@ pub(crate) struct Entry<B: Backend> {
     /// The figures that are counted: the bytes that it holds, also during a run, their peak, evictions and chunks.
     pub(crate) stats: ClientStats,
     pub(crate) last_work: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) pending: Vec<B::Event>,
-    /// A panic of its invalidation callback, which goes on in the next call for this client.
-    pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 
 /// Clients that commit together.
@@ -273,9 +268,6 @@ impl<B: Backend> Entry<B> {
             memory: Vec::new(),
             stats: ClientStats::default(),
             last_work: 0,
-            in_flight: 0,
-            pending: Vec::new(),
-            panic: None,
         }
     }
 

@@ -20,17 +20,6 @@ figures! {
     }
 }
 
-/// Sums of the clients' shares, as parts of the device from 0 to 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct ShareSums {
-    /// The sum of fixed shares.
-    pub fixed: f64,
-    /// The part that fixed shares leave to automatic clients.
-    pub automatic: f64,
-}
-
 /// A client, as [`Broker::clients`](crate::Broker::clients) lists it.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -7,9 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vrampool::Pool;
 use vrampool::host::HostDevice;
-use vrampool_broker::{
-    ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, Response, Share,
-};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, Share};
 
 /// The most warnings that a test's hook answers: one more would be a commit without end.
 const MANY: u64 = 1000;
@@ -59,26 +57,24 @@ fn a_warning_that_is_answered_by_another_share_comes_once() {
     assert_eq!(answering_by_share(|nth| Share::Fixed([0.1, 0.25][nth as usize % 2])), 1);
 }
 
+/// Each new plan of so many chunks gives a warning.
 #[test]
 fn an_equal_share_changes_no_plan() {
-    let (broker, _) = broker(&device(MIB));
-    for share in [Share::Auto, Share::Fixed(0.5), Share::Bytes(MIB / 4)] {
-        let plans = Arc::new(AtomicU64::new(0));
-        let seen = Arc::clone(&plans);
-        let ready = move |_: &Response| {
-            seen.fetch_add(1, SeqCst);
-        };
-        let client = broker.register(Client::new("a").share(share).on_ready(ready)).expect("a client");
-        client.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
+    let (broker, warnings) = broker(&device(MIB));
+    let is_of_plan = |warning: &&BrokerWarning| matches!(warning, BrokerWarning::ManyChunks { .. });
+    let plans = || warnings.lock().expect("no panic").iter().filter(is_of_plan).count();
+    for (nth, share) in [Share::Auto, Share::Fixed(0.5), Share::Bytes(MIB / 4)].into_iter().enumerate() {
+        let client = broker.register(Client::new("a").share(share)).expect("a client");
+        client.queue(ArrayRequest::scratch("x", [64 * MIB], 1)).expect("queued");
         let plan = broker.commit("default").expect("it fits");
         for _ in 0..3 {
             client.set_share(share).expect("it has it");
             plan.run(|_, _| Ok(())).expect("a run");
         }
-        assert_eq!(plans.load(SeqCst), 1, "{share:?}: one plan");
+        assert_eq!(plans(), 2 * nth + 1, "{share:?}: one plan");
         client.set_share(Share::Fixed(0.75)).expect("a share");
         plan.run(|_, _| Ok(())).expect("a run");
-        assert_eq!(plans.load(SeqCst), 2, "{share:?}: another share");
+        assert_eq!(plans(), 2 * nth + 2, "{share:?}: another share");
     }
 }
 
@@ -113,120 +109,52 @@ fn shares_that_change_all_the_time_end_no_commit_in_a_loop() {
     broker.commit("default").expect("it is unchanged");
 }
 
-/// A warning about little headroom is answered by asking for it, which warns of it.
+/// A client, and the number of warnings; `answer` is called with the client for each.
+fn warned(
+    answer: impl Fn(u64, &ClientHandle<HostDevice>) + Send + Sync + 'static,
+) -> (Shared<ClientHandle<HostDevice>>, Arc<AtomicU64>) {
+    let client: Shared<ClientHandle<HostDevice>> = Arc::default();
+    let theirs = Arc::clone(&client);
+    let (broker, warnings) = answering(move |nth, _| answer(nth, theirs.get().expect("it is registered")));
+    client.get_or_init(|| broker.register(Client::new("a")).expect("a client"));
+    (client, warnings)
+}
+
+/// A warning that a share leaves too little is answered by another such share.
 #[test]
 fn a_hook_is_not_called_for_what_it_does_itself() {
-    let broker: Shared<Broker<HostDevice>> = Arc::default();
-    let theirs = Arc::clone(&broker);
-    let (new, warnings) = answering(move |_, warning| {
-        if let (BrokerWarning::LittleHeadroom { group, .. }, Some(broker)) = (warning, theirs.get()) {
-            broker.available(group).expect("figures");
-        }
+    let (client, warnings) = warned(|nth, client| {
+        client.set_share(Share::Fixed(0.96 + nth as f64 / 1000.0)).expect("a share");
     });
-    let broker = broker.get_or_init(|| new);
-    let client = broker.register(Client::new("a").share(Share::Bytes(1000 << 9))).expect("a client");
-    client.queue(ArrayRequest::scratch("x", [1000 << 9], 1)).expect("queued");
-    broker.commit("default").expect("it fits");
-    assert_eq!(broker.available("default").expect("figures"), 0);
-    assert_eq!(warnings.load(SeqCst), 1);
-    // Later ones come again, also after a hook panicked.
-    broker.available("default").expect("figures");
-    assert_eq!(warnings.load(SeqCst), 2);
+    // Later ones come again.
+    for nth in 1..=2 {
+        client.get().expect("a client").set_share(Share::Fixed(0.99)).expect("a share");
+        assert_eq!(warnings.load(SeqCst), nth);
+    }
 }
 
 #[test]
 fn a_hook_that_panicked_is_called_again() {
-    let (broker, warnings) = answering(|nth, _| assert_ne!(nth, 0, "of the hook's"));
-    let client = broker.register(Client::new("a").share(Share::Bytes(1000 << 9))).expect("a client");
-    client.queue(ArrayRequest::scratch("x", [1000 << 9], 1)).expect("queued");
-    broker.commit("default").expect("it fits");
-    assert!(catch_unwind(AssertUnwindSafe(|| broker.available("default"))).is_err());
-    broker.available("default").expect("figures");
+    let (client, warnings) = warned(|nth, _| assert_ne!(nth, 0, "of the hook's"));
+    let client = client.get().expect("a client");
+    assert!(catch_unwind(AssertUnwindSafe(|| client.set_share(Share::Fixed(0.99)))).is_err());
+    client.set_share(Share::Fixed(0.98)).expect("a share");
     assert_eq!(warnings.load(SeqCst), 2);
 }
 
-/// A group's clients by name, each with all of a third of the device, and how often each was called.
-fn three(
-    broker: &Broker<HostDevice>,
-    hook: impl Fn(usize) + Send + Sync + Clone + 'static,
-) -> Vec<(ClientHandle<HostDevice>, Arc<AtomicU64>)> {
-    let register = |index: usize| {
-        let (notified, hook) = (Arc::new(AtomicU64::new(0)), hook.clone());
-        let count = Arc::clone(&notified);
-        let invalidate = move || {
-            count.fetch_add(1, SeqCst);
-            hook(index);
-        };
-        let group = format!("group {index}");
-        let client = Client::new("a").group(&group).on_invalidate(invalidate);
-        let client = broker.register(client).expect("a client");
-        client.queue(ArrayRequest::scratch("x", [MIB / 4], 1).unchunkable()).expect("queued");
-        broker.commit(&group).expect("it fits");
-        (client, notified)
-    };
-    (0..3).map(register).collect()
-}
-
-/// The first of three that lose their memory panics in its callback.
 #[test]
-fn a_panicking_invalidation_ends_no_other_commit_and_all_are_called() {
-    let (broker, _) = broker(&device(MIB));
-    let evicted = three(&broker, |index| assert_ne!(index, 0, "of the first one's"));
-    let other = broker.register(Client::new("other").group("other")).expect("a client");
-    other.queue(ArrayRequest::scratch("y", [MIB - 1000], 1).unchunkable()).expect("queued");
-    let plan = broker.commit("other").expect("its own callbacks are fine");
-    plan.run(|_, _| Ok(())).expect("a run");
-    for (client, notified) in &evicted {
-        assert_eq!((notified.load(SeqCst), client.stats().held_bytes), (1, 0));
-    }
-    // It goes on in a call for the client itself, once.
-    let again = catch_unwind(AssertUnwindSafe(|| broker.commit("group 0")));
-    let panic = again.expect_err("its panic goes on");
-    let text = panic.downcast_ref::<String>().expect("its own payload");
-    assert!(text.contains("of the first one's"), "{text}");
-    broker.commit("group 1").expect("it panicked not");
-    broker.commit("group 0").expect("it was reported once");
-}
-
-#[test]
-fn a_panic_of_an_invalidation_goes_on_in_each_call_for_the_client() {
-    type Handle = ClientHandle<HostDevice>;
-    type Call = fn(&Handle);
-    let calls: [(&str, Call); 4] = [
-        ("queue", |client| drop(client.queue(ArrayRequest::scratch("z", [1], 1)))),
-        ("withdraw", |client| drop(client.withdraw())),
-        ("set_share", |client| drop(client.set_share(Share::Auto))),
-        ("move_to", |client| drop(client.move_to("elsewhere"))),
-    ];
-    for (name, call) in calls {
-        let (broker, _) = broker(&device(MIB));
-        let evicted = three(&broker, |index| assert_ne!(index, 0, "of the first one's"));
-        assert_eq!(broker.evict_all().expect("idle"), 3 * MIB / 4, "{name}");
-        assert!(evicted.iter().all(|(_, notified)| notified.load(SeqCst) == 1), "{name}");
-        assert!(catch_unwind(AssertUnwindSafe(|| call(&evicted[0].0))).is_err(), "{name}");
-        call(&evicted[1].0);
-        call(&evicted[0].0);
-    }
-}
-
-/// The callbacks of both clients of a group are called, although the first one panics.
-#[test]
-fn a_panic_of_a_plan_callback_goes_on_after_all_were_called() {
-    let (broker, _) = broker(&device(MIB));
-    let notified = Arc::new(AtomicU64::new(0));
-    let register = |panics: bool| {
-        let notified = Arc::clone(&notified);
-        let ready = move |_: &Response| {
-            assert!(notified.fetch_add(1, SeqCst) > 3 || !panics, "of the hook's");
-        };
-        broker.register(Client::new("a").on_ready(ready)).expect("a client")
-    };
-    let (first, _second) = (register(true), register(false));
-    first.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
-    for nth in 1..=2 {
-        assert!(catch_unwind(AssertUnwindSafe(|| broker.commit("default"))).is_err());
-        assert_eq!(notified.load(SeqCst), 2 * nth);
-    }
-    broker.commit("default").expect("no hook panics any more");
-    assert_eq!(notified.load(SeqCst), 6);
+fn a_hook_may_queue_and_not_commit() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let (broker, refused): (Shared<Broker<HostDevice>>, _) = (Arc::default(), Arc::clone(&seen));
+    let theirs = Arc::clone(&broker);
+    let (new, _) = answering(move |_, _| {
+        let error = theirs.get().expect("a broker").commit("default").expect_err("it is in a commit");
+        assert!(matches!(error, BrokerError::Reentrant), "{error}");
+        refused.fetch_add(1, SeqCst);
+    });
+    let broker = broker.get_or_init(|| new);
+    let client = broker.register(Client::new("a")).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [64 * MIB], 1)).expect("queued");
+    broker.commit("default").expect("it fits in chunks");
+    assert_eq!(seen.load(SeqCst), 1);
 }

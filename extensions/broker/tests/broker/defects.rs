@@ -6,7 +6,7 @@
 //! | #327, #561 | a broker's memory is a child of one pool, whose source does not change; `devices::every_source_that_a_device_has_serves` |
 //! | #567, #576 | `share::test_set_manual_proportion_from_auto_pool` |
 //! | #568, #577 | `runs::test_repeat_chunked_solve_matches_first`, `chunks::test_allocate_queue_empty_rebroadcasts_chunk_parameters` |
-//! | #593, #620 | `lifetimes::test_dead_manual_instances_release_proportion`, `pressure::test_dead_instances_release_at_once` |
+//! | #593, #620 | `shares::test_register_and_drop_change_everybodys_share`, `pressure::test_dead_instances_release_at_once` |
 //! | #621 | `pressure::test_idle_solver_evicted_under_pressure_and_self_heals` |
 //! | #644 | `chunks::test_active_cap_chunking_leaves_unrelated_stream_running`, `host_arrays::test_host_spill_does_not_wait_for_unrelated_stream` |
 //! | #697 | `host_arrays::arrays_in_memory_are_bounded_together` |

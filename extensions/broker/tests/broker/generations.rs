@@ -128,28 +128,6 @@ fn what_was_committed_can_be_forgotten() {
     assert_eq!(broker.commit("default").expect("it fits").partition().runs(), 200);
 }
 
-#[test]
-fn an_event_that_fails_keeps_no_memory() {
-    let device = device(10 * MIB);
-    let (broker, _) = broker(&device);
-    let holder = |name: &str| {
-        let client = broker.register(Client::new(name).group(name)).expect("a client");
-        client.queue(ArrayRequest::scratch("x", [6 * MIB], 1).unchunkable()).expect("queued");
-        client
-    };
-    let idle = holder("idle");
-    broker.commit("idle").expect("it fits");
-    idle.begin_work().expect("registered");
-    let stream = broker.stream("idle").expect("a stream");
-    idle.end_work(&stream).expect("recorded");
-    device.synchronize(&stream).expect("no failure");
-    let _needy = holder("needy");
-    (1..=20).for_each(|nth| device.faults().fail_nth(Call::Query, nth));
-    broker.commit("needy").expect("the other releases memory");
-    device.faults().clear();
-    assert_eq!(idle.stats().held_bytes, 0);
-}
-
 /// The last chunk's progress is reported, others take all memory then, and there is nothing left that would need
 /// any.
 #[test]

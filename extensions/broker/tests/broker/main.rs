@@ -5,8 +5,14 @@
 //!
 //! Names that are not here, and why:
 //!
-//! * `test_queue_request_requires_live_invalidate_hook`: a plan gets memory anew, so that nothing needs a
-//!   callback; `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
+//! * Of callbacks of clients, which ours have none of: a plan allocates again by itself, and a commit returns it.
+//!   `test_queue_request_requires_live_invalidate_hook`, `test_allocate_queue_notifies_notaries`,
+//!   `test_bound_method_hooks_compare_equal`, `test_dead_hooks_are_noops`:
+//!   `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
+//! * Of calls that ours have not: a client has one group (`test_change_group_moves_instance`), a failed run gets new
+//!   streams (`test_reinit_streams`), a commit finds what is available (`test_get_available_memory_active_mode_warns`,
+//!   `test_probe_device_sizes_a_manager_built_without_one`). `test_inflight_owner_is_not_evicted`:
+//!   `pressure::a_running_plan_is_not_evicted`.
 //! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to
 //!   be removed; `host_arrays::spill_files_never_outlive_their_process`. For the same reason none of a file's
 //!   path or metadata (`test_shape_change_updates_memmap_metadata`).
@@ -20,20 +26,21 @@
 //! * `test_get_chunk_parameters_computes_chunk_size_when_eligible`, `test_allocate_queue_chunks_correctly`,
 //!   `test_active_cap_chunks_with_free_device_memory` and `test_pressure_evicts_idle_complete_owner`: `model` has the
 //!   same rules for random requests.
-//! * Of ended instances `test_dead_manual_instances_release_proportion` and `test_dead_auto_instance_leaves_pool`:
+//! * Of ended instances `test_dead_manual_instances_release_proportion` and `test_dead_auto_instance_leaves_pool`,
+//!   `test_registry_does_not_pin_instances`:
 //!   `shares::test_register_and_drop_change_everybodys_share`; `test_non_weakrefable_instance_registers`:
 //!   `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
 //! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
 //!   have none.
 //! * Of solvers and of pinned memory `test_solver_spill_policies_are_independent`: each broker has its own policy;
 //!   `host_arrays::test_choose_host_memory_type_applies_policy`. `test_allocation_pressure_does_not_run_cyclic_gc`: no
-//!   garbage is collected; `pressure::test_inflight_owner_is_not_evicted`.
+//!   garbage is collected; `pressure::a_running_plan_is_not_evicted`.
 //!   `test_pinned_budget_counts_all_live_allocations`, `test_pinned_release_returns_budget`,
 //!   `test_concurrent_pinned_reservations_respect_budget` and `test_forced_pinned_reservation_exceeds_budget`: the
 //!   library's `tests/ledger.rs`, for any ledger.
 //! * Of the stream groups the two that `stream_groups` names, and those that its comments name beside a test.
 //!   `test_memory_manager_get_group_stream_passthrough`: `stream_groups::test_add_instance_shares_group_stream`;
-//!   `test_reinit_streams_replaces_all`: `groups::test_reinit_streams`.
+//!   `test_reinit_streams_replaces_all`: as `test_reinit_streams`.
 //! * `test_attrs_post_init_unexpected_exception`, `test_totalmem_is_not_a_constructor_argument`: a broker is
 //!   made for a device that is open, and has no other size.
 
@@ -44,7 +51,6 @@ mod generations;
 mod groups;
 mod hidden;
 mod host_arrays;
-mod lifetimes;
 #[cfg(target_os = "linux")]
 mod limits;
 mod model;

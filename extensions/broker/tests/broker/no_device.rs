@@ -32,22 +32,12 @@ fn test_attrs_post_init_cuda_less_environment() {
 /// The device's own error, whatever asks.
 #[test]
 fn test_sizing_raises_from_the_stored_probe_error() {
-    let broker = Broker::builder(&pool(&silent(3))).build().expect("a broker");
+    let broker = Broker::builder(&pool(&silent(2))).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
-    let error = broker.available("default").expect_err("no figures");
-    assert!(is_no_answer(&error), "{error:?}");
     let error = broker.commit("default").expect_err("no figures");
     assert!(is_no_answer(&error), "{error:?}");
     assert_eq!((client.stats().held_bytes, client.stats().queued), (0, 1));
-}
-
-/// A later probe finds the device's memory.
-#[test]
-fn test_probe_device_sizes_a_manager_built_without_one() {
-    let broker = Broker::builder(&pool(&silent(2))).build().expect("a broker");
-    assert!(broker.available("default").is_err());
-    assert_eq!(broker.available("default").expect("figures"), MIB);
 }
 
 #[test]

@@ -1,44 +1,16 @@
 //! Whose memory is taken back, and when.
 
 use super::{MIB, Squarer, broker, device, pool};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Placement};
 use vrampool_broker::{ArrayRequest, Broker, BrokerError, Chunk, Client, ClientHandle, HostBacking, Share};
-use vrampool_test_support::close_gate;
 
-/// A client in a group of its name, with one array that cannot be cut, and a count of how often that was
-/// taken back.
-fn holder(broker: &Broker<HostDevice>, name: &str, bytes: u64) -> (ClientHandle<HostDevice>, Arc<AtomicU64>) {
-    let taken = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&taken);
-    let client = Client::new(name).group(name).on_invalidate(move || _ = count.fetch_add(1, Relaxed));
-    let client = broker.register(client).expect("a client");
+/// A client in a group of its name, with one array that cannot be cut.
+fn holder(broker: &Broker<HostDevice>, name: &str, bytes: u64) -> ClientHandle<HostDevice> {
+    let client = broker.register(Client::new(name).group(name)).expect("a client");
     client.queue(ArrayRequest::scratch("x", [bytes], 1).unchunkable()).expect("queued");
-    (client, taken)
-}
-
-#[test]
-fn test_inflight_owner_is_not_evicted() {
-    let (broker, _) = broker(&device(10 * MIB));
-    let (working, taken) = holder(&broker, "working", 6 * MIB);
-    broker.commit("working").expect("it fits");
-    working.begin_work().expect("registered");
-    let (_needy, _) = holder(&broker, "needy", 6 * MIB);
-    let error = broker.commit("needy").expect_err("the other works");
-    assert!(matches!(error, BrokerError::Chunk(_)), "{error}");
-    // Work that is enqueued and not done is in flight as well.
-    let stream = broker.stream("working").expect("a stream");
-    let open = close_gate(&stream);
-    working.end_work(&stream).expect("recorded");
-    assert!(broker.commit("needy").is_err());
-    assert_eq!(taken.load(Relaxed), 0);
-    drop(open);
-    broker.device().synchronize(&stream).expect("no failure");
-    assert!(broker.commit("needy").is_ok());
-    assert_eq!(taken.load(Relaxed), 1);
+    client
 }
 
 /// Each attempt asks for less, until that is less than a run takes: what is reported is the refusal.
@@ -63,7 +35,7 @@ fn a_running_plan_is_not_evicted() {
     let (broker, _) = broker(&device(10 * MIB));
     let running = Squarer::new(&broker, Client::new("running").group("running"), 1_000_000);
     let plan = broker.commit("running").expect("it fits");
-    let (_needy, _) = holder(&broker, "needy", 6 * MIB);
+    let _needy = holder(&broker, "needy", 6 * MIB);
     let refused = |_: &Chunk<'_, _>, _: &_| {
         assert!(broker.commit("needy").is_err_and(|error| error.is_out_of_memory()));
         Ok(())
@@ -76,20 +48,16 @@ fn a_running_plan_is_not_evicted() {
 #[test]
 fn test_pressure_evicts_only_required_lru_owner() {
     let (broker, _) = broker(&device(12 * MIB));
-    let [old, middle, young] = ["old", "middle", "young"].map(|name| holder(&broker, name, 4 * MIB));
-    for name in ["old", "middle", "young"] {
-        broker.commit(name).expect("it fits");
-    }
+    let names = ["old", "middle", "young"];
+    let clients = names.map(|name| holder(&broker, name, 4 * MIB));
+    let [old, middle, young] = names.map(|name| broker.commit(name).expect("it fits"));
     // The client that worked longest ago is `middle` then.
-    for (client, _) in [&middle, &young, &old] {
-        client.begin_work().expect("registered");
-        let stream = broker.stream("any").expect("a stream");
-        client.end_work(&stream).expect("recorded");
-        broker.device().synchronize(&stream).expect("no failure");
+    for plan in [middle, young, old] {
+        plan.run(|_, _| Ok(())).expect("a run");
     }
-    let (_needy, _) = holder(&broker, "needy", 3 * MIB);
+    let _needy = holder(&broker, "needy", 3 * MIB);
     broker.commit("needy").expect("one releases memory");
-    assert_eq!([&old, &middle, &young].map(|(_, taken)| taken.load(Relaxed)), [0, 1, 0]);
+    assert_eq!(clients.map(|client| client.stats().evictions), [0, 1, 0]);
 }
 
 /// CuBIE refused clients without a callback (`test_queue_request_requires_live_invalidate_hook`), whose
@@ -100,7 +68,7 @@ fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     let silent = broker.register(Client::new("silent").group("silent")).expect("a client");
     silent.queue(ArrayRequest::scratch("x", [6 * MIB], 1)).expect("queued");
     let plan = broker.commit("silent").expect("it fits");
-    let (needy, _) = holder(&broker, "needy", 6 * MIB);
+    let needy = holder(&broker, "needy", 6 * MIB);
     broker.commit("needy").expect("it fits when the other releases memory");
     assert_eq!((silent.stats().evictions, silent.stats().held_bytes), (1, 0));
     drop(needy);
@@ -128,41 +96,25 @@ fn test_idle_solver_evicted_under_pressure_and_self_heals() {
     assert_eq!(broker.device().races(), 0);
 }
 
-#[test]
-fn a_callback_may_queue_and_not_commit() {
-    let (broker, _) = broker(&device(10 * MIB));
-    let seen = Arc::new(Mutex::new(None));
-    let (result, inner) = (Arc::clone(&seen), broker.clone());
-    let client = Client::new("idle").group("idle").on_invalidate(move || {
-        *result.lock().expect("no panic") = Some(inner.commit("idle").err());
-    });
-    let idle = broker.register(client).expect("a client");
-    idle.queue(ArrayRequest::scratch("x", [6 * MIB], 1).unchunkable()).expect("queued");
-    broker.commit("idle").expect("it fits");
-    let (_needy, _) = holder(&broker, "needy", 6 * MIB);
-    broker.commit("needy").expect("it fits");
-    assert!(matches!(*seen.lock().expect("no panic"), Some(Some(BrokerError::Reentrant))));
-}
-
 /// CuBIE #593 and #620: what former solvers had held was found at the next registration, or never.
 #[test]
 fn test_dead_instances_release_at_once() {
     let device = device(10 * MIB);
     let (broker, _) = broker(&device);
-    let (client, taken) = holder(&broker, "former", 6 * MIB);
+    let client = holder(&broker, "former", 6 * MIB);
     let plan = broker.commit("former").expect("it fits");
     drop(client);
-    assert_eq!((broker.stats().held_bytes, broker.stats().clients, taken.load(Relaxed)), (0, 0, 0));
+    assert_eq!((broker.stats().held_bytes, broker.stats().clients), (0, 0));
     assert!(matches!(plan.run(|_, _| Ok(())), Err(BrokerError::NothingQueued { .. })));
-    let (_next, _) = holder(&broker, "next", 9 * MIB);
+    let _next = holder(&broker, "next", 9 * MIB);
     broker.commit("next").expect("all is free");
     drop((plan, broker));
     assert_eq!(device.memory_info().expect("figures").free_bytes, MIB, "a client keeps its broker");
 }
 
-/// Memory that the pool gives on may still be in use; a stream that was made since waits for that as well.
+/// Memory that the pool reuses may still be in use.
 #[test]
-fn what_was_in_use_is_waited_for_on_new_streams_too() {
+fn what_was_in_use_is_waited_for() {
     for _ in 0..20 {
         let device = device(4 * MIB);
         // Blocks enough not to wait for one.
@@ -175,7 +127,6 @@ fn what_was_in_use_is_waited_for_on_new_streams_too() {
         device.fill(&other, before.on_mut(&other).expect("a region"), 0xFF).expect("queued");
         drop(before);
         let plan = broker.commit("default").expect("it fits");
-        broker.renew_streams();
         let open = |_: &Chunk<'_, _>, _: &_| {
             go.send(()).expect("the kernel waits");
             Ok(())
