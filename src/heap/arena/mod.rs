@@ -154,7 +154,7 @@ struct ArenaPeaks {
     used: u64,
     /// Bytes of a compaction's staging blocks at this moment.
     staged: u64,
-    /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
+    /// The peak of live bytes and bytes in flight since the last [decay](DeviceArena::decay).
     needed: u64,
 }
 
@@ -202,7 +202,7 @@ struct ArenaCore<B: Backend> {
     _reclaim: Reclaim<B>,
 }
 
-/// See [`MappingCalls`](super::MappingCalls).
+/// See [`MappingCalls`].
 #[derive(Debug, Default)]
 struct MappingCounters {
     calls: AtomicU64,
@@ -225,7 +225,7 @@ struct StateGuard<'a, B: Backend> {
     state: PhantomData<&'a mut State<B>>,
 }
 
-/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees the block.
+/// A block of a [`DeviceArena`]. Dropping it frees the block.
 ///
 /// It may outlive the arena's handles. Its bytes are accessed through a stream, as with
 /// [`Buffer`](crate::Buffer). A compaction may move the block while no region of it exists; the next region

@@ -11,15 +11,15 @@ impl<B: Backend> DeviceArena<B> {
     /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses
     /// requests for the arena until it is [attached](Self::attach).
     ///
-    /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
-    /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
+    /// Only a [growing](crate::arena::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the
+    /// blocks, and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
     ///
     /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on
     /// this thread they fail with [`Error::Asleep`]. Then a detached arena
     /// refuses them with [`Error::Asleep`], until it is [attached](Self::attach). Contents are lost unless the caller
     /// copies them first: see [`Detaching::memory`]. Several arenas detach all or none if the memory of each is
-    /// [unmapped](Detaching::unmap) before any is [released](Unmapped::commit). The extension `vrampool-sleep` does
-    /// both.
+    /// [unmapped](Detaching::unmap) before any is [released](super::Unmapped::commit). The extension
+    /// `vrampool-sleep` does both.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -40,7 +40,7 @@ impl<B: Backend> DeviceArena<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] with [`Pinned`](super::ArenaError::Pinned) if a region of a block still exists;
+    /// [`Error::Arena`] with [`Pinned`](crate::arena::ArenaError::Pinned) if a region of a block still exists;
     /// [`Error::Capture`] while a captured stream uses a block; [`Error::Backend`] if the device fails, or the arena is
     /// not a growing one. The arena is then as before; idle memory of its pool may have been released.
     pub fn detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
