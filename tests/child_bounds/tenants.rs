@@ -4,7 +4,7 @@ use crate::KIB;
 use std::thread;
 use std::time::Duration;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Error, Pool, Source};
+use vrampool::{Error, Pool, SizeClasses, Source};
 use vrampool_test_support::{close_gate, streams, until};
 
 const MIB: u64 = 1 << 20;
@@ -84,4 +84,29 @@ fn free_pages_of_one_child_serve_all() {
             drop(of.allocate(256 * MIB, &stream).expect("all else is free"));
         }
     });
+}
+
+/// Over virtual memory a limit counts pages. Whatever others do, a share is there.
+#[test]
+fn a_share_of_virtual_memory_is_there_whenever_it_is_asked_for() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let device = HostDevice::builder().memory_limit(1 << 30).build();
+    let [stream] = streams(&device);
+    for program in 0..100 {
+        let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::EXACT);
+        let Ok(pool) = builder.limit(64 * MIB).build() else { return };
+        let other = pool.child("other").build().expect("a pool");
+        let tenant = pool.child("tenant").share(8 * MIB).build().expect("nothing is live");
+        let mut live: Vec<_> = Vec::new();
+        for _ in 0..random.usize(20..80) {
+            let from = if random.bool() { &pool } else { &other };
+            live.extend(from.allocate(random.u64(1..12 * MIB), &stream));
+            if random.u8(0..3) == 0 && !live.is_empty() {
+                drop(live.swap_remove(random.usize(..live.len())));
+            }
+        }
+        let own: Result<Vec<_>, _> = (0..4).map(|_| tenant.allocate(2 * MIB, &stream)).collect();
+        assert!(own.is_ok(), "{program}: {own:?}");
+        assert!(pool.stats().reserved_bytes <= 64 * MIB);
+    }
 }
