@@ -7,8 +7,8 @@ use vrampool_backend::{Backend, fork};
 impl<B: Backend> Pool<B> {
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
     /// [`Error::Closed`](crate::Error::Closed), idle memory is released, and buffers that are still live release theirs
-    /// when they are dropped. So it does for the pool's children; [private](crate::PoolBuilder::private) ones keep their memory
-    /// until they are dropped. A pool that is closed stays closed.
+    /// when they are dropped. So it does for the pool's children; [private](crate::PoolBuilder::private) ones keep
+    /// their memory until they are dropped. A pool that is closed stays closed.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
