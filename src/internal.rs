@@ -85,6 +85,13 @@ pub fn check_room<B: Backend>(pool: &Pool<B>, sizes: impl Iterator<Item = u64>) 
     at_address::check_room::<B>(&pool.handle.core, classes.fold(0, u64::saturating_add))
 }
 
+/// Returns the most bytes that the limits of a pool and of those above it admit in addition to what is live, once all
+/// idle memory is released.
+#[must_use]
+pub fn room<B: Backend>(pool: &Pool<B>) -> u64 {
+    if fork::is_forked() { 0 } else { pool.handle.core.depot().accounts.room() }
+}
+
 /// Hands a buffer to `stream`, without a wait for its users, whose work is complete.
 ///
 /// # Errors

@@ -193,6 +193,16 @@ impl Accounts {
         })
     }
 
+    /// Returns the most bytes that the limits admit in addition to live memory, once all idle memory is released.
+    pub(crate) fn room(&self) -> u64 {
+        let fits = |bytes: u64| {
+            let there = |sum: Sum| sum.idle.saturating_add(sum.leased).saturating_add(sum.freeing);
+            self.rooms_with(bytes).is_some_and(|mut rooms| rooms.all(|room| room.over <= there(room.sum)))
+        };
+        let bits = (0..u64::BITS).rev().map(|bit| 1 << bit);
+        bits.fold(0, |most, bit| if fits(most | bit) { most | bit } else { most })
+    }
+
     /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others_idle);
