@@ -380,7 +380,7 @@ vrampool_status vrampool_stream_synchronize(vrampool_pool pool, vrampool_stream 
 /* ------------------------------------------------------------------------------------------------- figures and caps --- */
 
 /**
- * Statistics of a pool, all its tags together. Counts are since the pool was created. Peaks of several tags are added, and may be of
+ * Statistics of a pool, its tags, children and brokers together. Counts are since the pool was created. Peaks of several tags are added, and may be of
  * different times. Caps are each tag's, limit_bytes is that of all tags together. Free blocks beyond max_cached_bytes that wait for the
  * device (vrampool_torch_record_stream()) are idle.
  */
@@ -854,7 +854,7 @@ vrampool_status vrampool_broker_create(vrampool_pool pool, const char *options, 
 vrampool_status vrampool_broker_destroy(vrampool_broker broker);
 
 /**
- * Returns a broker's statistics as JSON for vrampool_string_free(): its figures, those of each client in `by_client`, and those of its
+ * Returns a broker's statistics as JSON for vrampool_string_free(): its figures, the counts and bytes of each client in `by_client`, and those of its
  * memory in `pool`. A cap that is not set is UINT64_MAX.
  *
  * Thread-safe.

@@ -1,4 +1,4 @@
-//! Statistics of a pool, all its tags together.
+//! Statistics of a pool, its tags, children and brokers together.
 
 use crate::boundary::versioned;
 use crate::options::UNLIMITED;

@@ -59,7 +59,7 @@ impl<B: Backend> Broker<B> {
     /// Returns a builder for a broker whose memory is a [child](Pool::child) of `pool`.
     ///
     /// The pool's limit bounds it, beside the pool's other live memory, and idle memory of either serves both. The
-    /// child has the pool's source, hooks and kind of memory. Over [`Source::Virtual`] it takes memory from the device
+    /// child has the pool's cap on idle bytes, its source, hooks and kind of memory. Over [`Source::Virtual`] it takes memory from the device
     /// directly, because chunks are sized to the byte, and pages are not. Closing the pool closes it.
     pub fn builder(pool: &Pool<B>) -> BrokerBuilder<B> {
         BrokerBuilder {
@@ -93,8 +93,9 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets the bytes of the device that are left to other processes. A run releases memory when less than
-    /// half of that is free. Default: 0, which leaves none and never releases memory.
+    /// Sets the bytes of the device that are left to other processes. A run releases memory of the broker when less than
+    /// half of that is free, and a commit idle memory of the whole pool when less than that is. An arena of fixed size
+    /// has its memory already: over it the reserve is 0. Default: 0, which leaves none and never releases memory.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.reserve = bytes;
         self
@@ -184,7 +185,7 @@ impl<B: Backend> BrokerBuilder<B> {
         };
         // Multiples of 512 bytes, because chunks are few and large.
         let pool = self.pool.child(&*self.name).size_classes(SizeClasses::EXACT).max_buffers_per_bucket(None);
-        let pool = pool.magazine_bytes(0).source(source).limit(self.budget).build()?;
+        let pool = pool.magazine_bytes(0).cached_class(None).source(source).limit(self.budget).build()?;
         Ok(Broker::of(BrokerCore {
             staging: Staging::new(&device, pinned.clone(), bounds),
             pinned,
@@ -194,7 +195,7 @@ impl<B: Backend> BrokerBuilder<B> {
                 name: self.name,
                 total,
                 granularity,
-                reserve: self.reserve,
+                reserve: if source == Source::Arena { 0 } else { self.reserve },
                 spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
                 warnings: Warnings::new(self.on_warning),
             },

@@ -135,8 +135,10 @@ impl<B: Backend> BrokerCore<B> {
                     self.state.lock().counts.retries += 1;
                     logging::info!("broker: {held} bytes were free and are not any more: {error}");
                     let missing = held.saturating_sub(self.room_for(group)?);
-                    self.evict_idle(Some(group), missing);
-                    most = held.min(most) / 8 * 7;
+                    // Room may be unusable: of pages that are used in part, or between blocks of an arena.
+                    if self.evict_idle(Some(group), missing.max(1)) == 0 {
+                        most = held.min(most) / 8 * 7;
+                    }
                     refusal = Some(error);
                 }
                 Err(error) => return Err(error),

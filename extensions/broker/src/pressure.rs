@@ -3,17 +3,18 @@
 use crate::error::BrokerError;
 use crate::id::ClientId;
 use crate::state::{BrokerCore, State, trim};
-use vrampool::{Pool, Source};
+use vrampool::{Source, internal};
 use vrampool_backend::{Backend, BackendError, logging};
 
 /// The memory that a group may take, bytes.
 #[derive(Debug, Clone, Copy)]
 struct Headroom {
-    /// Unused: of the device the bytes that it reports as free, and of the pool idle memory.
+    /// Unused: of the device the bytes that it reports as free, and of the pool idle memory. An arena of fixed size has
+    /// its memory already.
     free: u64,
     /// Held by other clients.
     held: u64,
-    /// The limit on all clients together: the budget, or what the pool's other live memory leaves of its limit.
+    /// What the limits leave to all clients together: the budget, and those of the pool and above.
     most: u64,
     /// Left to other processes.
     reserve: u64,
@@ -32,21 +33,18 @@ impl<B: Backend> BrokerCore<B> {
     /// room, they would ignore a reserve that others have taken, and the limits.
     fn headroom(&self, own: u64) -> Result<Headroom, BrokerError> {
         let held = self.state.lock().held();
-        let (all, ours) = (self.parent.stats(), self.pool.stats());
-        let others = all.live_bytes.saturating_sub(ours.live_bytes);
-        let limit = |pool: &Pool<B>| pool.limit().unwrap_or(u64::MAX);
+        let all = self.parent.stats();
         let idle = all.idle_bytes.saturating_add(all.virtual_memory.arena_free_bytes);
         let free = match self.device.memory_info() {
-            // The arena has its memory already.
-            _ if self.parent.source() == Source::Arena => idle,
+            _ if self.parent.source() == Source::Arena => u64::MAX,
             Ok(info) => info.free_bytes.saturating_add(idle),
-            Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(others + held),
+            Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(all.live_bytes),
             Err(error) => return Err(error.into()),
         };
         Ok(Headroom {
             free: free.saturating_add(own),
             held: held.saturating_sub(own),
-            most: limit(&self.pool).min(limit(&self.parent).saturating_sub(others)),
+            most: held.saturating_add(internal::room(&self.pool)),
             reserve: self.settings.reserve,
         })
     }

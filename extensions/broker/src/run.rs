@@ -372,7 +372,7 @@ impl<B: Backend> Batch<'_, B> {
         if reserve == 0 || free() >= reserve / 2 {
             return 0;
         }
-        trim(&self.core.parent);
+        trim(&self.core.pool);
         let missing = reserve.saturating_sub(free());
         if missing <= reserve / 2 { 0 } else { missing }
     }

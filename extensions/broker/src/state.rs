@@ -29,10 +29,10 @@ pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) staging: Staging<B>,
     pub(crate) spilled: Ledger,
     pub(crate) in_memory: Ledger,
-    /// The pool that it is a client of.
-    pub(crate) parent: Pool<B>,
     /// The memory of its clients, a child of `parent`.
     pub(crate) pool: Pool<B>,
+    /// The pool that it is a client of.
+    pub(crate) parent: Pool<B>,
     /// The lock of commits, held for a whole commit including driver calls; the lock of `state` never is.
     pub(crate) turn: ReentrantMutex<()>,
     pub(crate) turn_waits: AtomicU64,
@@ -203,7 +203,7 @@ impl<B: Backend> BrokerCore<B> {
             clients,
             held_bytes: held,
             idle_bytes: self.pool.stats().idle_bytes,
-            budget_bytes: self.pool.limit(),
+            budget_bytes: [&self.pool, &self.parent].iter().filter_map(|pool| pool.limit()).min(),
             reserve_bytes: settings.reserve,
             staging_bytes: bytes,
             peak_staging_bytes: peak_staging,

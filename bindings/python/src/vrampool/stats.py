@@ -9,7 +9,7 @@ from . import _native
 
 
 class PoolStats(NamedTuple):
-    """A pool's statistics, all its tags together, from `Pool.stats`.
+    """A pool's statistics, its tags, children and brokers together, from `Pool.stats`.
 
     Counts are since the pool was created; sizes are bytes. The values are not one consistent snapshot while other
     threads use the pool. Peaks of several tags are added. Caps are each tag's, `limit_bytes` is that of all tags

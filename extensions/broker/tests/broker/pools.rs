@@ -99,3 +99,36 @@ fn the_budget_is_the_childs_limit() {
     let error = broker.pool().allocate(MIB, &stream).expect_err("it is above the limit");
     assert!(error.is_out_of_memory() && error.to_string().contains("limit is 512.0 KiB"), "{error}");
 }
+
+#[test]
+fn a_child_over_an_arena_has_a_broker() {
+    let device = device(2 * LIMIT);
+    let pool = Pool::builder(&device).source(Source::Arena).limit(LIMIT).build().expect("a pool");
+    let child = pool.child("tenant").build().expect("a child");
+    // The arena has its memory already.
+    let broker = Broker::builder(&child).reserve(2 * LIMIT).build().expect("a broker");
+    let client = broker.register(Client::new("client")).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [4 * MIB], 1)).expect("queued");
+    let plan = broker.commit("default").expect("it fits");
+    assert_eq!((plan.partition().runs(), client.stats().held_bytes), (4 * MIB, 4 * MIB));
+    assert_eq!(broker.stats().reserve_bytes, 0);
+}
+
+/// What a limit above keeps for another child is no room.
+#[test]
+fn idle_clients_are_evicted_where_a_limit_above_leaves_less() {
+    on_each_source(|_, pool| {
+        let other = pool.child("other").share(4 * MIB).build().expect("a share");
+        let broker = Broker::builder(&pool).build().expect("a broker");
+        let commit = |group: &'static str| {
+            let client = broker.register(Client::new(group).group(group)).expect("a client");
+            client.queue(ArrayRequest::scratch("x", [4 * MIB], 1).unchunkable()).expect("queued");
+            broker.commit(group).expect("the idle one gives way");
+            client
+        };
+        let (first, second) = (commit("one"), commit("two"));
+        assert_eq!((first.stats().held_bytes, second.stats().held_bytes), (0, 4 * MIB), "{}", pool.source());
+        assert_eq!(broker.stats().counts.retries, 0);
+        drop(other);
+    });
+}
