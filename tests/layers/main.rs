@@ -1,5 +1,5 @@
 //! The folders of the library, the program, the C library and the simulated CUDA driver form layers, which
-//! CONTRIBUTING.md lists: each imports from those below it alone. No files of any crate import each other in a
+//! `order.txt` lists: each imports from those below it alone. No files of any crate import each other in a
 //! circle, nor do those of the Python package. Its variables are known by name.
 
 mod imports;
@@ -27,11 +27,8 @@ const LAYERED: &[&str] = &[
 
 /// The folders and files of a list, from top to bottom, as paths under `source`.
 fn layers(source: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("it is there");
-    let section = text.split("\n## Layers\n").nth(1).expect("a section of layers");
-    let section = section.split("\n## ").next().expect("the section");
-    let list = section.split("\n* `").find_map(|list| list.strip_prefix(&format!("{source}`: ")));
-    let list = list.unwrap_or_default().split("\n\n").next().expect("the list");
+    let text = fs::read_to_string(root().join("tests/layers/order.txt")).expect("it is there");
+    let list = text.split("* `").find_map(|list| list.strip_prefix(&format!("{source}`: "))).expect("a list");
     let rows: Vec<_> = list.split(',').map(|path| path.trim().trim_end_matches('/').to_owned()).collect();
     assert!(rows.len() > 3, "{source}: {rows:?}");
     rows
