@@ -511,7 +511,7 @@ typedef struct vrampool_stats {
     uint64_t last_failure_by_request;
     /** The time of the latest request that waited until its deadline. */
     uint64_t last_failure_by_timeout;
-    /** The time of the latest failure because of another error of the device. */
+    /** The time of the latest failure because of another error of the device, or of a call that a capture forbids. */
     uint64_t last_failure_by_backend;
     /** The time of the latest request of a closed pool. */
     uint64_t last_failure_closed;

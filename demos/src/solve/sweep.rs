@@ -6,7 +6,7 @@ use vrampool::Backend;
 use vrampool_broker::HostArray;
 
 /// Bytes that go to or come from an array at a time.
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 64 << 10;
 /// How many runs are solved again on the host.
 const CHECKED: u64 = 500;
 /// How far a backend's rounding may take it from the host's.
