@@ -13,7 +13,7 @@ for package in vrampool vrampool-backend vrampool-host vrampool-cuda vrampool-op
         optimized+=(--config "profile.dev.package.$package.$setting")
     done
 done
-may_call='magazine::take_of_bin|put_in_bin|refuse_after_fork|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
+may_call='magazine::local::take_of_bin|put_in_bin|refuse_after_fork|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
 then_may_call='ThreadCache>?::pop_below|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT

@@ -8,8 +8,8 @@
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
 //! * `pool_core`: a new pool, its lock and its classes.
 //!
-//! The types of pools, depots, buckets and blocks, whatever the backend, refer to each other: a block knows its pool,
-//! and the pool's depot has blocks in its buckets. They are in this file, their methods in the folders.
+//! The types of pools, depots, accounts, queues and blocks, whatever the backend, refer to each other: a block knows its
+//! pool, and the pool's depot has blocks in its buckets. They are in this file, their methods in the folders.
 
 pub mod arena;
 mod block;
@@ -359,34 +359,7 @@ loom::lazy_static! {
     static ref DROPPED: AtomicU64 = AtomicU64::new(0);
 }
 
-impl BackendState {
-    fn order(markers: impl Any + Send) -> Self {
-        Self::Order { ticks: Ticks::from_one(), markers: Box::new(markers) }
-    }
-
-    /// The order of frees and markers.
-    #[inline]
-    fn ticks(&self) -> &Ticks {
-        match self {
-            Self::Order { ticks, .. } => ticks,
-            Self::Arena(state) => state.ticks(),
-        }
-    }
-
-    #[inline]
-    fn ticks_mut(&mut self) -> &mut Ticks {
-        match self {
-            Self::Order { ticks, .. } => ticks,
-            Self::Arena(state) => state.ticks_mut(),
-        }
-    }
-}
-
-fn next_epoch() -> u64 {
-    EPOCH.fetch_add(1, Relaxed) + 1
-}
-
-/// The place of a refilled [empty](ArenaBuffer::empty) buffer.
+/// The place of a refilled [empty](crate::heap::arena::ArenaBuffer::empty) buffer.
 #[derive(Debug)]
 pub(crate) struct Refill<S> {
     /// End of the block in a range of fixed size, bytes; 0 in a growing arena.
@@ -537,4 +510,31 @@ struct Entry {
     woken: Arc<Condvar>,
     /// When it was added.
     since: Instant,
+}
+
+impl BackendState {
+    fn order(markers: impl Any + Send) -> Self {
+        Self::Order { ticks: Ticks::from_one(), markers: Box::new(markers) }
+    }
+
+    /// The order of frees and markers.
+    #[inline]
+    fn ticks(&self) -> &Ticks {
+        match self {
+            Self::Order { ticks, .. } => ticks,
+            Self::Arena(state) => state.ticks(),
+        }
+    }
+
+    #[inline]
+    fn ticks_mut(&mut self) -> &mut Ticks {
+        match self {
+            Self::Order { ticks, .. } => ticks,
+            Self::Arena(state) => state.ticks_mut(),
+        }
+    }
+}
+
+fn next_epoch() -> u64 {
+    EPOCH.fetch_add(1, Relaxed) + 1
 }

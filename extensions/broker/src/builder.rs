@@ -58,9 +58,10 @@ pub struct BrokerBuilder<B: Backend> {
 impl<B: Backend> Broker<B> {
     /// Returns a builder for a broker whose memory is a [child](Pool::child) of `pool`.
     ///
-    /// The pool's limit bounds it, beside the pool's other live memory, and idle memory of either serves both. The
-    /// child has the pool's cap on idle bytes, its source, hooks and kind of memory. Over [`Source::Virtual`] it takes memory from the device
-    /// directly, because chunks are sized to the byte, and pages are not. Closing the pool closes it.
+    /// The pool's limit bounds it together with the pool's other live memory. Idle memory of either serves both. The
+    /// child has the pool's cap on idle bytes, its source, hooks and kind of memory. Over [`Source::Virtual`] it takes
+    /// memory from the device directly, because chunks are sized to the byte, and pages are not. Closing the pool
+    /// closes the child.
     pub fn builder(pool: &Pool<B>) -> BrokerBuilder<B> {
         BrokerBuilder {
             pool: pool.clone(),
@@ -93,9 +94,9 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets the bytes of the device that are left to other processes. A run releases memory of the broker when less than
-    /// half of that is free, and a commit idle memory of the whole pool when less than that is. An arena of fixed size
-    /// has its memory already: over it the reserve is 0. Default: 0, which leaves none and never releases memory.
+    /// Sets the bytes of the device that are left to other processes. If less than half of them is free, a run releases
+    /// memory of the broker. If less than all of them is free, a commit releases idle memory of the whole pool. Over an
+    /// arena of fixed size the reserve is 0. Default: 0, which never releases memory.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.reserve = bytes;
         self
@@ -108,7 +109,7 @@ impl<B: Backend> BrokerBuilder<B> {
     }
 
     /// Sets the device's allocation granularity in bytes; each array counts as a multiple of it. Default: the
-    /// granularity of virtual memory on a discrete device, 1 elsewhere.
+    /// granularity of virtual memory on a discrete device, 1 elsewhere and over an arena.
     pub fn granularity(mut self, bytes: u64) -> Self {
         self.granularity = Some(bytes);
         self

@@ -121,6 +121,11 @@ impl<B: Backend> BrokerCore<B> {
                     // A single run, or an array that is not cut, does not fit: idle clients release more.
                     let available = self.make_available(group, request, true)?.min(most);
                     let fitting = fit(available, &demand, runs, slots, most_runs);
+                    // Room was unusable: in pages that are used in part, or between blocks of an arena.
+                    if fitting.is_err() && refusal.is_some() && self.evict_idle(Some(group), 1) > 0 {
+                        (attempt, most) = (attempt - 1, u64::MAX);
+                        continue;
+                    }
                     // After a refusal `available` is less than there is.
                     fitting.map_err(|error| refusal.take().unwrap_or_else(|| error.into()))?
                 }
@@ -135,10 +140,8 @@ impl<B: Backend> BrokerCore<B> {
                     self.state.lock().counts.retries += 1;
                     logging::info!("broker: {held} bytes were free and are not any more: {error}");
                     let missing = held.saturating_sub(self.room_for(group)?);
-                    // Room may be unusable: of pages that are used in part, or between blocks of an arena.
-                    if self.evict_idle(Some(group), missing.max(1)) == 0 {
-                        most = held.min(most) / 8 * 7;
-                    }
+                    self.evict_idle(Some(group), missing);
+                    most = held.min(most) / 8 * 7;
                     refusal = Some(error);
                 }
                 Err(error) => return Err(error),

@@ -9,8 +9,7 @@ use vrampool_backend::{Backend, BackendError, logging};
 /// The memory that a group may take, bytes.
 #[derive(Debug, Clone, Copy)]
 struct Headroom {
-    /// Unused: of the device the bytes that it reports as free, and of the pool idle memory. An arena of fixed size has
-    /// its memory already.
+    /// Unused bytes: free on the device, unless the pool has an arena of fixed size, and idle in the pool.
     free: u64,
     /// Held by other clients.
     held: u64,
@@ -29,14 +28,18 @@ impl Headroom {
 }
 
 impl<B: Backend> BrokerCore<B> {
-    /// Returns the memory that clients other than the holders of `own` bytes leave. These count as unused: added to the
-    /// room, they would ignore a reserve that others have taken, and the limits.
+    /// Returns the memory available to the holders of `own` bytes, which count as free. Adding `own` to the room
+    /// instead would ignore the limits, and a reserve that others have taken.
     fn headroom(&self, own: u64) -> Result<Headroom, BrokerError> {
         let held = self.state.lock().held();
-        let all = self.parent.stats();
-        let idle = all.idle_bytes.saturating_add(all.virtual_memory.arena_free_bytes);
+        let (all, live) = (self.parent.stats(), self.pool.stats().live_bytes);
+        // A child's statistics have nothing of an arena of the pool above.
+        let arena = self.parent.arena();
+        let unused = arena.map_or(0, |arena| arena.reserved_bytes().saturating_sub(arena.used()));
+        let idle = all.idle_bytes.saturating_add(unused);
         let free = match self.device.memory_info() {
-            _ if self.parent.source() == Source::Arena => u64::MAX,
+            // The arena has its memory already.
+            _ if self.parent.source() == Source::Arena => idle,
             Ok(info) => info.free_bytes.saturating_add(idle),
             Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(all.live_bytes),
             Err(error) => return Err(error.into()),
@@ -44,7 +47,7 @@ impl<B: Backend> BrokerCore<B> {
         Ok(Headroom {
             free: free.saturating_add(own),
             held: held.saturating_sub(own),
-            most: held.saturating_add(internal::room(&self.pool)),
+            most: live.saturating_add(internal::room(&self.pool)),
             reserve: self.settings.reserve,
         })
     }
@@ -121,7 +124,7 @@ impl<B: Backend> BrokerCore<B> {
         freed
     }
 
-    /// Returns idle memory of the pool to the device if its free memory is below the reserve.
+    /// Returns idle memory of the pool to the device if the device's free memory is below the reserve.
     pub(crate) fn keep_reserve(&self) {
         if self.settings.reserve == 0 {
             return;

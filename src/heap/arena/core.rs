@@ -1,4 +1,4 @@
-//! The data shared by an arena's handles and its buffers.
+//! Methods of the data shared by an arena's handles and its buffers.
 
 use super::detach::{Phase, is_changing_one};
 use crate::error::Error;

@@ -14,6 +14,8 @@
 //! * `detach`: returns all physical memory and keeps the addresses; `panics`: defers a panic of the device until
 //!   the accounts are consistent.
 //!
+//! The types that these files share are in this file, their methods in the files.
+//!
 //! One lock protects the state, and no device call is made under it. A second one, `changing`, serializes growth,
 //! compaction, release, detaching and resets; device calls are made under that one.
 

@@ -19,6 +19,15 @@ use std::{fmt, mem};
 use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
+/// The backend's part of a block.
+struct BackendPart<B: Backend> {
+    extent: SourceMemory<B>,
+    /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
+    /// moved one.
+    uses: Uses<B::Stream>,
+    ticket: Option<Ticket>,
+}
+
 impl Block {
     /// Makes a record [without memory](crate::heap::ErasedPart::release_memory) the stream's. It may have the
     /// last handle of another one.
@@ -308,13 +317,4 @@ impl fmt::Debug for Block {
             .field("last_use", &self.last_use)
             .finish_non_exhaustive()
     }
-}
-
-/// The backend's part of a block.
-struct BackendPart<B: Backend> {
-    extent: SourceMemory<B>,
-    /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
-    /// moved one.
-    uses: Uses<B::Stream>,
-    ticket: Option<Ticket>,
 }

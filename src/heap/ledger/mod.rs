@@ -8,8 +8,8 @@
 //!
 //! So the unused part of a share is charged to all nodes above, and a request within the share needs no room there.
 //!
-//! These are bytes of classes, which decide under the pool's lock what to evict before a request asks the source. A pool's
-//! [supply](crate::heap::store::Supply) also has a [`Ledger`](vrampool_backend::spi::Ledger), a tree of the same
+//! These are bytes of classes, which decide under the pool's lock what to evict before a request asks the source. A
+//! pool's [supply](crate::heap::store::Supply) also has a [`Ledger`](vrampool_backend::spi::Ledger), a tree of the same
 //! limits and shares: it counts what the source takes from the device, such as whole pages of an arena.
 
 mod accounts;

@@ -1,5 +1,5 @@
-//! The thread caches of this thread by pool, and a table from a caller's numbers for a pool and a stream to them: the
-//! idle blocks are then found without a handle of the pool or of the stream.
+//! The thread caches of one thread, by pool. A table maps a caller's numbers for a pool and a stream to them, so idle
+//! blocks are found without a handle of either.
 
 use crate::heap::magazine::ThreadCache;
 use crate::heap::magazine::class_table::NO_BIN;

@@ -4,7 +4,8 @@
 //!   `observed`: the same, with hooks; `at_address`: memory at an address;
 //! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may, or until a
 //!   share has room; `reservation`: bytes counted before the source delivers them; `ladder`: what is tried when the
-//!   source refuses; `refusal`: the figures of a lack of memory, and how it counts; `device_pools`: other pools on the device, which release memory then;
+//!   source refuses; `refusal`: the figures of a lack of memory, and how it counts; `device_pools`: other pools on the
+//!   device, which release memory then;
 //! * `queue` and `position`: requests that wait, in order of arrival; `in_time` and `driver_threads`: requests with a
 //!   deadline, which a call of the driver may outlast.
 

@@ -1,6 +1,7 @@
 //! A broker is a client of a pool: its memory is a child of the pool, on every source.
 
 use super::{MIB, device};
+use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, Pool, SizeClasses, Source};
 use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client};
@@ -103,7 +104,9 @@ fn the_budget_is_the_childs_limit() {
 #[test]
 fn a_child_over_an_arena_has_a_broker() {
     let device = device(2 * LIMIT);
-    let pool = Pool::builder(&device).source(Source::Arena).limit(LIMIT).build().expect("a pool");
+    let arena = DeviceArena::builder(&device).limit(LIMIT).build().expect("an arena");
+    // Without a limit the arena's size is the bound.
+    let pool = Pool::builder(&device).arena(&arena).build().expect("a pool");
     let child = pool.child("tenant").build().expect("a child");
     // The arena has its memory already.
     let broker = Broker::builder(&child).reserve(2 * LIMIT).build().expect("a broker");
@@ -112,6 +115,10 @@ fn a_child_over_an_arena_has_a_broker() {
     let plan = broker.commit("default").expect("it fits");
     assert_eq!((plan.partition().runs(), client.stats().held_bytes), (4 * MIB, 4 * MIB));
     assert_eq!(broker.stats().reserve_bytes, 0);
+    client.queue(ArrayRequest::scratch("x", [100 * MIB], 1)).expect("queued");
+    let plan = broker.commit("default").expect("it fits in chunks");
+    assert!(plan.partition().chunk_len() > LIMIT / 2, "{:?}", plan.partition());
+    assert_eq!(broker.stats().counts.retries, 0);
 }
 
 /// What a limit above keeps for another child is no room.

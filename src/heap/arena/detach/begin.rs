@@ -1,4 +1,4 @@
-//! The beginning of both directions, and the state in between.
+//! Starts detaching and attaching an arena, and reports its attachment.
 
 use super::{Attaching, Attachment, Detaching, Phase};
 use crate::error::Error;
@@ -11,15 +11,14 @@ impl<B: Backend> DeviceArena<B> {
     /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses
     /// requests for the arena until it is [attached](Self::attach).
     ///
-    /// Only a [growing](crate::arena::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the
-    /// blocks, and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
+    /// Only a [growing](crate::arena::ArenaBuilder::growing) arena can be detached. Waits on the host for all work that
+    /// uses the blocks, and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
     ///
     /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on
-    /// this thread they fail with [`Error::Asleep`]. Then a detached arena
-    /// refuses them with [`Error::Asleep`], until it is [attached](Self::attach). Contents are lost unless the caller
-    /// copies them first: see [`Detaching::memory`]. Several arenas detach all or none if the memory of each is
-    /// [unmapped](Detaching::unmap) before any is [released](super::Unmapped::commit). The extension
-    /// `vrampool-sleep` does both.
+    /// this thread they fail with [`Error::Asleep`]. A detached arena then refuses them with [`Error::Asleep`], until it
+    /// is [attached](Self::attach). Contents are lost unless the caller copies them first: see [`Detaching::memory`].
+    /// Several arenas detach all or none if the memory of each is [unmapped](Detaching::unmap) before any is
+    /// [released](super::Unmapped::commit). The extension `vrampool-sleep` does both.
     ///
     /// ```
     /// # use std::time::Duration;

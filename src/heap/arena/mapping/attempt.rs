@@ -36,8 +36,8 @@ type Outcome<B> = Result<Option<ArenaBuffer<B>>, Error>;
 
 impl<B: Backend> ArenaCore<B> {
     /// Serves a request after another search of mapped memory, or from new memory or a new stitched range, with the
-    /// right to change the arena, and its lock if the caller has it. A request `beside` others gets no memory that needs
-    /// a wait for another stream, and fails rather than releasing memory or waiting.
+    /// right to change the arena, and its lock if the caller has it. A request `beside` others gets no memory that
+    /// needs a wait for another stream, and fails rather than releasing memory or waiting.
     pub(in crate::heap::arena) fn grow<'a>(
         self: &'a Arc<Self>,
         request: &'a ArenaRequest<'a, B::Stream>,
