@@ -75,7 +75,7 @@ for example in "${examples[@]}"; do
     look_at "$example::take" 20 "$may_call"
     look_at "$example::put" 20 "$may_call"
     # What they may call and is still a hit.
-    for function in magazine::take_of_bin magazine::put_in_bin; do
+    for function in magazine::local::take_of_bin magazine::local::put_in_bin; do
         look_at "$function" 5 "$then_may_call"
     done
 done
