@@ -38,6 +38,9 @@ pub(crate) async fn request(ordinal: usize) -> Result<Arc<DeviceCore>, BackendEr
     if let Some(core) = OPEN.find(is_it) {
         return Ok(core);
     }
+    // A lost one may have handles still: the new one is another device.
+    let has_lost = OPEN.find(|core: &DeviceCore| core.is_listed(ordinal)).is_some();
+    LOST.fetch_add(u64::from(has_lost), Ordering::Relaxed);
     let new = request_anew(ordinal).await?;
     // Another task may have opened it meanwhile.
     OPEN.find_or_open(is_it, || Ok(new))
