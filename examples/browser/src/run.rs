@@ -61,7 +61,7 @@ impl Run {
         let builder = Pool::builder(&device).name(if has_pool { "train" } else { "control" });
         let builder = if has_pool { builder } else { builder.max_cached_bytes(0) };
         let pool = builder.build().map_err(thrown)?;
-        let digits = Digits::load()?;
+        let digits = Digits::load().map_err(|error| JsError::new(&error.to_string()))?;
         let (learned, tested) = digits.split();
         let mut rng = Rng::with_seed(0);
         let run = || -> Result<_, Error> {
