@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes a running job with the shipped configuration. That its alerts fire is checked by `promtool`,
-//! and by the scenarios of `cli/tests`.
+//! A real Prometheus scrapes a running job with the shipped configuration. That its alerts fire is checked by
+//! `promtool`, and by the scenarios of `cli/tests`.
 
 #[path = "../../cli/tests/scenarios/server.rs"]
 mod server;

@@ -8,8 +8,8 @@
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
 //! * `pool_core`: a new pool, its lock and its classes.
 //!
-//! The types of pools, depots, accounts, queues and blocks, whatever the backend, refer to each other: a block knows its
-//! pool, and the pool's depot has blocks in its buckets. They are in this file, their methods in the folders.
+//! The types of pools, depots, accounts, queues and blocks, whatever the backend, refer to each other: a block knows
+//! its pool, and the pool's depot has blocks in its buckets. They are in this file, their methods in the folders.
 
 pub mod arena;
 mod block;
@@ -465,7 +465,7 @@ pub(crate) struct NoShare {
 pub(crate) enum Awaited {
     /// Nothing: it is being served.
     Nothing,
-    /// Any change, because it checks a condition of its own.
+    /// Any change, because it checks its own condition.
     Change,
     /// Enough memory that is being released.
     Release,

@@ -190,8 +190,8 @@ impl Twin {
         }
     }
 
-    /// Whether the first pool says the same of all. Slots that threads leased count as cached, and pools below the first
-    /// have their peaks at other moments.
+    /// Whether the first pool says the same of all. Slots that threads leased count as cached, and pools below the
+    /// first have their peaks at other moments.
     pub(crate) fn compare(&self, stats: &PoolStats, has_magazines: bool) {
         let peak = &stats.peak;
         let peaks = [peak.requested_bytes, peak.live_bytes, peak.idle_bytes, peak.held_bytes];

@@ -1,6 +1,6 @@
 //! Calls that fail for a lack of resources, by a library that stands before the real one: `CL_OUT_OF_RESOURCES` of
 //! the call that makes a buffer is a lack of memory where the context still works, a lost device where it does not;
-//! where the work of a mapping fails, the host does not touch the address. Each case is a process of its own.
+//! where the work of a mapping fails, the host does not touch the address. Each case is a separate process.
 #![cfg(target_os = "linux")]
 
 use vrampool_backend::AllocationRequest;

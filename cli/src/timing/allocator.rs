@@ -1,5 +1,5 @@
-//! The compared allocators as functions of a size: the device, an arena on it, and a pool on it. Dropping a block frees it.
-//! Each returns errors of its own, so that turning them into others is no part of a pair.
+//! The compared allocators as functions of a size: the device, an arena on it, and a pool on it. Dropping a block
+//! frees it. Each returns its own type of error, so that a conversion is no part of a pair.
 
 use vrampool::arena::{ArenaBuffer, DeviceArena, Zone};
 use vrampool::backend::AllocationRequest;
@@ -14,7 +14,7 @@ pub(crate) fn driver<B: Backend>(
     move |bytes| device.allocate(&AllocationRequest::new(bytes, kind))
 }
 
-/// A zone of an arena, on a stream of its own.
+/// A zone of an arena, on a separate stream.
 pub(crate) fn zone<B: Backend>(
     arena: DeviceArena<B>,
     zone: Zone,
@@ -23,7 +23,7 @@ pub(crate) fn zone<B: Backend>(
     Ok(move |bytes| arena.allocate_in(bytes, zone, &stream))
 }
 
-/// A pool, on a stream of its own.
+/// A pool, on a separate stream.
 pub(crate) fn pooled<B: Backend>(
     pool: Pool<B>,
 ) -> Result<impl FnMut(u64) -> Result<Buffer<B>, Error>, Error> {

@@ -9,8 +9,8 @@
 //! 4. The plan [runs](Plan::execution) the client's own work for each chunk, on several streams if requested,
 //!    while other data are copied. The results are the same as for the batch in one piece.
 //!
-//! * **Its memory is a child of a pool.** The [child](vrampool::Pool::child) is within the limit, statistics and metrics
-//!   of the pool that the broker is built on.
+//! * **Its memory is a child of a pool.** The [child](vrampool::Pool::child) is within the limit, statistics and
+//!   metrics of the pool that the broker is built on.
 //! * **Shares are kept.** Once a client has a share, a group never holds more than its clients' shares
 //!   together ([`LimitMode::Active`]). Rounding to size classes and the device's granularity is counted, so
 //!   chunks that are computed to fit do fit. If a share shrinks during a run, each stream follows with its next

@@ -10,10 +10,10 @@
 //!                       ▣ idle block   ▢ slot that a block may come back to
 //! ```
 //!
-//! A *thread cache* is one thread's magazines for one pool. It has a *bin* for each class, or classes share bins. A bin is
-//! linked through the blocks' records, and holds at most as many blocks as it has *slots*. Slots are leased from the
-//! depot, where they count against the caps like idle blocks, filled or not. So the caps hold at every instant, and a
-//! hit need not check them.
+//! A *thread cache* is one thread's magazines for one pool. It has a *bin* for each class, or classes share bins. A
+//! bin is linked through the blocks' records, and holds at most as many blocks as it has *slots*. Slots are leased
+//! from the depot, where they count against the caps like idle blocks, filled or not. So the caps hold at every
+//! instant, and a hit need not check them.
 //!
 //! A thread cache is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for another thread
 //! starts a new epoch. Each thread then returns its blocks at its next request of a small class or free. A

@@ -10,7 +10,8 @@ impl<B: Backend> Request<'_, B> {
     /// The shortage as the request sees it: of a device, without memory that an arena took and released in its attempt.
     fn as_seen(&self, shortage: Shortage) -> Shortage {
         let supply = self.supply();
-        let is_of_memory = matches!(&shortage, Shortage::Device(error) if matches!(error.scarce(), None | Some(Scarce::Memory)));
+        let is_memory = |error: &BackendError| matches!(error.scarce(), None | Some(Scarce::Memory));
+        let is_of_memory = matches!(&shortage, Shortage::Device(error) if is_memory(error));
         if !is_of_memory || supply.asks_driver(self.key) || self.position.is_over() {
             return shortage;
         }

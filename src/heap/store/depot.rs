@@ -20,8 +20,8 @@ use vrampool_backend::StreamId;
 pub(crate) enum Accept {
     /// Blocks that only the request's stream used.
     Ready,
-    /// Blocks whose work is known to be complete or, unless the request's stream is captured, ordered before the work of
-    /// that stream.
+    /// Blocks whose work is known to be complete or, unless the request's stream is captured, ordered before the work
+    /// of that stream.
     Done { is_captured: bool },
     /// Blocks that need no wait, else any.
     Any,

@@ -7,8 +7,8 @@
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`assert_causes_once`] checks the text of an error and of its causes.
 //! - [`CLibraries`] compiles shared libraries.
-//! - [`command`] and [`outcome`], [`printed`], [`rows`] or [`failed`] run the program under test, [`test_again`] and [`passed`] a test in another process,
-//!   [`instructions`] a benchmark under valgrind.
+//! - [`command`] and [`outcome`], [`printed`], [`rows`] or [`failed`] run the program under test, [`test_again`] and
+//!   [`passed`] a test in another process, [`instructions`] a benchmark under valgrind.
 //! - [`assert_tables_fit`] and [`assert_help_fits`] check what a program prints in terminals.
 //! - [`close_gate`] keeps later work on a stream pending, [`hold`] uses memory meanwhile; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.

@@ -75,7 +75,8 @@ impl Choice {
         if self.keeps_nothing { builder.max_cached_bytes(0) } else { builder }
     }
 
-    /// The settings, by their names and as texts, a line each. `file` is that of fitted classes; `limit` is for an arena.
+    /// The settings, by their names and as texts, a line each. `file` is that of fitted classes; `limit` is for an
+    /// arena.
     pub(super) fn settings(&self, file: &str, limit: u64) -> Vec<String> {
         let classes =
             if self.classes.is_fitted() { format!("fitted:{file}") } else { self.classes.name.clone() };

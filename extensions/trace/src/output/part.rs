@@ -62,8 +62,8 @@ fn folder_of(target: &Path) -> &Path {
     target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// A file without a name (`O_TMPFILE`); `None` where the file system has no such files, where the kernel's own file system
-/// that names them is missing, and where no file can be written.
+/// A file without a name (`O_TMPFILE`); `None` where the file system has no such files, where the kernel's own file
+/// system that names them is missing, and where no file can be written.
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &Path) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt;

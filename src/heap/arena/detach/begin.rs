@@ -15,10 +15,10 @@ impl<B: Backend> DeviceArena<B> {
     /// uses the blocks, and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
     ///
     /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on
-    /// this thread they fail with [`Error::Asleep`]. A detached arena then refuses them with [`Error::Asleep`], until it
-    /// is [attached](Self::attach). Contents are lost unless the caller copies them first: see [`Detaching::memory`].
-    /// Several arenas detach all or none if the memory of each is [unmapped](Detaching::unmap) before any is
-    /// [released](super::Unmapped::commit). The extension `vrampool-sleep` does both.
+    /// this thread they fail with [`Error::Asleep`]. A detached arena then refuses them with [`Error::Asleep`], until
+    /// it is [attached](Self::attach). Contents are lost unless the caller copies them first: see
+    /// [`Detaching::memory`]. Several arenas detach all or none if the memory of each is [unmapped](Detaching::unmap)
+    /// before any is [released](super::Unmapped::commit). The extension `vrampool-sleep` does both.
     ///
     /// ```
     /// # use std::time::Duration;
