@@ -4,7 +4,7 @@
 //! A pool calls them under the lock that it has with the arena, and uses one buffer object for successive blocks. They
 //! never drop the last handle of a stream or a range.
 
-use super::{ArenaBuffer, ArenaRequest, LiveBlock, State};
+use super::{ArenaBuffer, ArenaRequest, LiveBlock, State, TakenBlock};
 use crate::heap::space::Zone;
 use crate::heap::{BackendState, Refill};
 use crate::streams::Streams;
@@ -29,7 +29,10 @@ impl<B: Backend> ArenaBuffer<B> {
         let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
         let ((block, mut offset, size), stitched) = match state.take_hole(&request) {
             Some(hole) => (hole, None),
-            None => state.take_unawaited(&request)?,
+            None => {
+                let (TakenBlock { block, stitched }, offset, size) = state.take_unawaited(&request)?;
+                ((block, offset, size), stitched)
+            }
         };
         let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),

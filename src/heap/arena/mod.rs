@@ -57,7 +57,8 @@ pub(crate) use {detach::Refusal, mapping::calls_of_this_thread};
 use crate::heap::arena::detach::Phase;
 use crate::heap::arena::device_range::DeviceRange;
 use crate::heap::arena::hazards::UseMap;
-use crate::heap::arena::mapping::{Extent, Holes, Retiring, Share, Stitched, StitchedPart, Weight};
+use crate::heap::arena::mapping::{Extent, Fit, Holes, Retiring, Share, Stitched, StitchedPart, Weight};
+use crate::heap::space::FreeBlock;
 use crate::heap::{Depot, LockedDepot};
 use crate::streams::{Freed, Markers, Overlap, Streams, Uses};
 use crate::sync::{Condvar, MutexGuard};
@@ -158,6 +159,15 @@ struct ArenaPeaks {
     staged: u64,
     /// The peak of live bytes and bytes in flight since the last [decay](DeviceArena::decay).
     needed: u64,
+}
+
+/// Free memory that would serve a request. A search offers it and changes nothing; [`State::take`] allocates it.
+#[derive(Debug)]
+enum Candidate {
+    /// A place in a hole, or at the free end.
+    Plain { room: FreeBlock, start: u64 },
+    /// A place in the stitched range of that age.
+    Stitched { age: u64, fit: Fit },
 }
 
 /// The memory that serves a request.

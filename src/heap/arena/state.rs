@@ -17,11 +17,6 @@ impl<B: Backend> TakenBlock<B> {
         Self { block, stitched: None }
     }
 
-    /// All its engine blocks.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        [self.block].into_iter().chain(self.stitched.iter().flat_map(|place| place.more.iter().copied()))
-    }
-
     /// A stitched block of the given engine blocks; `None` if there are none.
     pub(super) fn stitched(mut blocks: Vec<BlockId>, memory: Arc<B::Memory>, offset: u64) -> Option<Self> {
         if blocks.is_empty() {

@@ -76,7 +76,7 @@ impl Occupied {
     }
 
     /// The first occupied bin at or after `bin`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn first_from(&self, bin: usize) -> Option<usize> {
         let word = bin >> 6;
         let here = self.words.get(word)? & (u64::MAX << (bin & 63));

@@ -4,7 +4,7 @@
 
 use super::table::end_of;
 use super::zone::Zone;
-use crate::heap::space::{ASIDE, FreeBlocks, Holes, NONE, Table};
+use crate::heap::space::{ASIDE, FreeBlocks, Holes, NONE, Record, Table};
 use std::iter;
 
 /// Most blocks of one size that are compared.
@@ -22,52 +22,50 @@ impl FreeBlocks {
         self.tail = NONE;
     }
 
-    /// Takes `bytes` from the front of the smallest sufficient block, else of the tail. Returns `NONE` if
-    /// neither fits.
+    /// Takes `bytes` from the front of a free block that holds them. The free block's record remains that of the rest.
     #[inline(always)]
-    pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        match self.holes.take_smallest(table, bytes, |_, newest| newest) {
-            NONE => self.cut_tail(table, bytes),
-            index => self.cut_taken(table, index, bytes),
+    pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let Record { offset, bytes: room, .. } = table[index];
+        if index == self.tail {
+            if room == bytes {
+                self.tail = NONE;
+                return index;
+            }
+        } else {
+            self.holes.remove(table, index);
+            if room == bytes {
+                return index;
+            }
+            table[index].bytes = room - bytes;
+            self.holes.insert(table, index);
         }
+        (table[index].offset, table[index].bytes) = (offset + bytes, room - bytes);
+        table.take(offset, bytes, index)
     }
 
-    /// As [`cut_smallest`](Self::cut_smallest), but never from the tail. Of several blocks of one size the lowest is
-    /// cut, so that equal requests find the same memory in any order of frees.
-    pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        match self.holes.take_smallest(table, bytes, first_of_twins) {
+    /// The smallest block of at least `bytes` in the bins, or `NONE`. Of several blocks of one size the lowest, so that
+    /// equal requests find the same memory in any order of frees.
+    #[inline(always)]
+    pub(super) fn lowest_hole(&self, table: &Table, bytes: u64) -> u32 {
+        match self.holes.smallest(table, bytes) {
             NONE => NONE,
-            index => self.cut_taken(table, index, bytes),
+            head => first_of_twins(table, head),
         }
     }
 
-    /// As [`cut_smallest`](Self::cut_smallest), but only from the tail.
+    /// The smallest sufficient block, else the tail, or `NONE`.
     #[inline(always)]
-    pub(super) fn cut_tail(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        let (index, record) = (self.tail, &mut table[self.tail]);
-        let (offset, room) = (record.offset, record.bytes);
-        if room < bytes {
-            return NONE;
+    pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
+        match self.holes.smallest(table, bytes) {
+            NONE => self.tail_of(table, bytes),
+            index => index,
         }
-        if room == bytes {
-            self.tail = NONE;
-            return index;
-        }
-        (record.offset, record.bytes) = (offset + bytes, room - bytes);
-        table.take(offset, bytes, index)
     }
 
-    /// Takes `bytes` from the front of a block that was removed from its bin.
+    /// The tail, if it has `bytes`, or `NONE`.
     #[inline(always)]
-    fn cut_taken(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
-        let record = &mut table[index];
-        let (offset, room) = (record.offset, record.bytes);
-        if room == bytes {
-            return index;
-        }
-        (record.offset, record.bytes) = (offset + bytes, room - bytes);
-        self.holes.insert(table, index);
-        table.take(offset, bytes, index)
+    pub(super) fn tail_of(&self, table: &Table, bytes: u64) -> u32 {
+        if table[self.tail].bytes >= bytes { self.tail } else { NONE }
     }
 
     /// Returns the `most` smallest free blocks of at least `bytes`, by size, and last the tail.
@@ -136,6 +134,7 @@ impl FreeBlocks {
 }
 
 /// The block with the lowest offset among those of the size of `head`, of at most [`TWINS`].
+#[inline]
 fn first_of_twins(table: &Table, head: u32) -> u32 {
     let (mut first, mut next) = (head, table[head].twin);
     for _ in 1..TWINS {

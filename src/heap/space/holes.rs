@@ -36,45 +36,22 @@ impl Holes {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
     }
 
-    /// Removes a block of the smallest size of at least `bytes` from its bin, or returns `NONE`. `choose` returns which
-    /// of several blocks of that size, of which it gets the first. The caller sets the block's new state.
-    #[inline(always)]
-    pub(super) fn take_smallest(
-        &mut self,
-        table: &mut Table,
-        bytes: u64,
-        choose: impl Fn(&Table, u32) -> u32,
-    ) -> u32 {
-        let (bin, _) = self.scale.bin_of(bytes);
-        let Some(bin) = self.occupied.first_from(bin) else { return NONE };
-        {
-            let root = self.roots[bin];
-            let record = &table[root];
-            // Like most bins, this one holds one size, and the next block of that size replaces the root.
-            if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
-                let (twin, chosen) = (record.twin, choose(table, root));
-                if chosen != root {
-                    self.remove(table, chosen);
-                    return chosen;
-                }
-                table[twin].back = ROOT;
-                self.roots[bin] = twin;
-                self.occupied.clear_if(twin == NONE, bin);
-                return root;
-            }
-        }
-        let head = self.smallest(table, bytes);
-        if head == NONE {
-            return NONE;
-        }
-        let chosen = choose(table, head);
-        self.remove(table, chosen);
-        chosen
-    }
-
     /// Returns the first block of the smallest size of at least `bytes`, or `NONE`.
+    #[inline(always)]
     pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
         let (bin, ignored) = self.scale.bin_of(bytes);
+        let Some(first) = self.occupied.first_from(bin) else { return NONE };
+        let root = self.roots[first];
+        let record = &table[root];
+        // Most bins hold one size.
+        if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
+            return root;
+        }
+        self.smallest_of_several(table, bytes, (bin, ignored))
+    }
+
+    #[inline(never)]
+    fn smallest_of_several(&self, table: &Table, bytes: u64, (bin, ignored): (usize, u32)) -> u32 {
         let head = smallest_of_bin(table, self.root(bin), bytes, ignored);
         if head != NONE {
             return head;
@@ -140,7 +117,7 @@ impl Holes {
     }
 
     /// Removes a block from its bin. The caller sets the block's new state.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         let record = &table[index];
         if !leaves_freely(record) {

@@ -113,11 +113,35 @@ pub(crate) use {
     error::ArenaError,
     layout::ArenaLayout,
     operations::Arena,
-    places::FreeBlock,
     zone::Zone,
 };
 
 use crate::heap::space::bins::{Occupied, Scale};
+
+/// Free bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreeBlock {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// The record, if known.
+    index: u32,
+}
+
+impl FreeBlock {
+    /// Free bytes, now or in the future, whose record is unknown and must be searched for.
+    pub(crate) fn unnamed(offset: u64, bytes: u64) -> Self {
+        Self { offset, bytes, index: NONE }
+    }
+}
+
+/// The free block that serves a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RoomRule {
+    /// The smallest sufficient hole of a zone, else its free end.
+    Smallest(Zone),
+    /// The smallest sufficient hole of the dynamic zone, the lowest of equal ones.
+    LowestHole,
+}
 
 /// No block.
 const NONE: u32 = 0;

@@ -5,7 +5,9 @@ use super::error::ArenaError;
 use super::layout::ArenaLayout;
 use super::table::end_of;
 use super::zone::Zone;
-use crate::heap::space::{BlockState, FreeBlocks, NONE, Record, Table, ZoneState, choose};
+use crate::heap::space::{
+    BlockState, FreeBlock, FreeBlocks, NONE, Record, RoomRule, Table, ZoneState, choose,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates a range of bytes that it never accesses. [The module](super) describes the algorithm.
@@ -75,8 +77,43 @@ impl Arena {
     /// [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`] for an invalid request.
     #[inline]
     pub fn allocate(&mut self, bytes: u64, zone: Zone) -> Result<BlockId, ArenaError> {
-        let index = self.place(bytes, zone);
-        self.named(index, (bytes, zone))
+        let size = self.round(bytes).unwrap_or(0);
+        match self.room_by(size, RoomRule::Smallest(zone)).filter(|_| size > 0) {
+            Some(room) => Ok(self.allocate_front(room, size)),
+            None => Err(self.refusal((bytes, zone))),
+        }
+    }
+
+    /// The free block that a rule selects for `size`, a multiple of the alignment.
+    #[inline(always)]
+    pub(crate) fn room_by(&self, size: u64, rule: RoomRule) -> Option<FreeBlock> {
+        self.room(match rule {
+            RoomRule::Smallest(zone) if !self.has(zone) => NONE,
+            RoomRule::Smallest(zone) => self.space(zone).free.smallest(&self.table, size),
+            RoomRule::LowestHole => self.dynamic.free.lowest_hole(&self.table, size),
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn room(&self, index: u32) -> Option<FreeBlock> {
+        (index != NONE && !self.table.is_full()).then(|| self.free_block(index))
+    }
+
+    #[inline(always)]
+    pub(super) fn free_block(&self, index: u32) -> FreeBlock {
+        let record = &self.table[index];
+        FreeBlock { offset: record.offset, bytes: record.bytes, index }
+    }
+
+    /// Allocates `size`, a multiple of the alignment, at the front of a free block that holds them. Only right after the
+    /// block was found.
+    #[inline(never)]
+    pub(crate) fn allocate_front(&mut self, room: FreeBlock, size: u64) -> BlockId {
+        let zone = self.zone_at(room.offset);
+        let Self { table, stable, dynamic, .. } = self;
+        let index = choose(stable, dynamic, zone).free.cut(table, room.index, size);
+        self.occupy(index, size, zone);
+        BlockId::new(self.serial, index, self.id)
     }
 
     /// Returns the newest block, or the error of a failed request.
@@ -88,41 +125,13 @@ impl Arena {
         }
     }
 
-    /// Returns the newest block, unless the request failed.
+    /// Whether there is such a zone.
     #[inline]
-    pub(super) fn newest(&self, index: u32) -> Option<BlockId> {
-        (index != NONE).then(|| BlockId::new(self.serial, index, self.id))
+    pub(super) fn has(&self, zone: Zone) -> bool {
+        zone == Zone::Dynamic || self.dynamic.start > 0
     }
 
-    /// Returns the record of a new block, or `NONE`.
-    fn place(&mut self, bytes: u64, zone: Zone) -> u32 {
-        if zone == Zone::Stable && self.dynamic.start == 0 {
-            return NONE;
-        }
-        self.place_by(bytes, zone, FreeBlocks::cut_smallest)
-    }
-
-    /// Cuts a new block from a zone's free blocks. A result this small is returned in a register.
     #[inline(always)]
-    pub(super) fn place_by(
-        &mut self,
-        bytes: u64,
-        zone: Zone,
-        cut: impl FnOnce(&mut FreeBlocks, &mut Table, u64) -> u32,
-    ) -> u32 {
-        let Some(size) = self.round(bytes) else { return NONE };
-        if self.table.is_full() {
-            return NONE;
-        }
-        let Self { table, stable, dynamic, .. } = self;
-        let index = cut(&mut choose(stable, dynamic, zone).free, table, size);
-        if index != NONE {
-            self.occupy(index, size, zone);
-        }
-        index
-    }
-
-    #[inline]
     pub(super) fn occupy(&mut self, index: u32, bytes: u64, zone: Zone) {
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, zone);
@@ -138,7 +147,7 @@ impl Arena {
         let Some(size) = self.round(bytes) else {
             return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
         };
-        if zone == Zone::Stable && self.dynamic.start == 0 {
+        if !self.has(zone) {
             return ArenaError::NoStableZone;
         }
         ArenaError::NoSpace {
@@ -185,7 +194,7 @@ impl Arena {
 
     /// Rounds a size up; `None` for 0, or if it overflows.
     #[inline]
-    fn round(&self, bytes: u64) -> Option<u64> {
+    pub(crate) fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.alignment() - 1;
         // 0 results from 0 and from an overflow.
         let size = (bytes.wrapping_sub(1) | below).wrapping_add(1);

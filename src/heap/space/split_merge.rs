@@ -3,25 +3,12 @@
 use crate::heap::space::{Record, Table, ZoneState};
 
 impl ZoneState {
-    /// Takes `bytes` from the front of a free block.
-    fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
-        let Record { offset, bytes: room, .. } = table[index];
-        if room == bytes {
-            self.free.remove(table, index);
-            return index;
-        }
-        // The free block's record remains that of the rest.
-        self.free.resize(table, index, room - bytes);
-        table[index].offset = offset + bytes;
-        table.take(offset, bytes, index)
-    }
-
     /// Takes `bytes` at `offset` out of a free block.
     pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
         let record = &table[index];
         let (front, rest, after) = (offset - record.offset, record.end() - offset - bytes, record.after);
         if front == 0 {
-            return self.cut(table, index, bytes);
+            return self.free.cut(table, index, bytes);
         }
         let taken = table.take(offset, bytes, after);
         self.free.resize(table, index, front);

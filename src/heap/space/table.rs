@@ -49,7 +49,7 @@ impl Table {
     }
 
     /// Takes a slot for `offset` and `bytes`, linked before `after`; no block yet.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, offset: u64, bytes: u64, after: u32) -> u32 {
         let before = self[after].before;
         let index = if self.vacant == NONE { self.add() } else { self.vacant };

@@ -1,8 +1,8 @@
 //! Memory for a request that must not wait for some streams: the smallest hole that they did not use, a stitched range,
 //! or new memory and ranges stitched of such holes. The search is exhaustive.
 
-use crate::heap::arena::mapping::{Budget, Extent, Growth, Holes, take_extents};
-use crate::heap::arena::{ArenaRequest, State, TakenBlock};
+use crate::heap::arena::mapping::{Budget, Growth, Holes};
+use crate::heap::arena::{ArenaRequest, Candidate, State};
 use crate::heap::space::{ArenaError, FreeBlock, Zone};
 use smallvec::SmallVec;
 use vrampool_backend::{Backend, Stream, StreamId};
@@ -31,27 +31,24 @@ struct Clear {
 }
 
 impl<B: Backend> State<B> {
-    /// Takes mapped memory that is [clear](Clear): the part of the smallest sufficient hole, else a stitched range.
-    pub(in crate::heap::arena) fn find_clear(
-        &mut self,
+    /// Offers mapped memory that is [clear](Clear): the part of the smallest sufficient hole, else a stitched range.
+    pub(in crate::heap::arena) fn clear_candidate(
+        &self,
         request: &ArenaRequest<'_, B::Stream>,
         refused: &Refused,
-    ) -> Option<TakenBlock<B>> {
-        let size = request.bytes.checked_next_multiple_of(self.engine.alignment())?;
-        let zone = self.zone_of(request);
+    ) -> Option<Candidate> {
+        let (size, zone) = (self.engine.round(request.bytes)?, self.zone_of(request));
         let clear = self.clear_parts(request.stream, refused);
         let smallest = clear
             .iter()
             .filter(|part| part.zone == zone || self.backing.is_some() && part.zone == Zone::Dynamic)
             .filter(|part| part.bytes >= size)
             .min_by_key(|part| (part.zone != zone, part.bytes, part.start));
-        if let Some(part) = smallest {
-            return self.engine.allocate_at(part.start, size).ok().map(TakenBlock::plain);
+        if let Some(&Clear { start, bytes, .. }) = smallest {
+            return Some(Candidate::Plain { room: FreeBlock::unnamed(start, bytes), start });
         }
-        let Self { engine, backing: Some(backing), .. } = self else { return None };
-        let (memory, fit) = backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)?;
-        let room = |extent: Extent| FreeBlock::unnamed(extent.start, extent.bytes);
-        TakenBlock::stitched(take_extents(engine, &fit.extents, room).ok()?, memory, fit.offset)
+        let backing = self.backing.as_ref()?;
+        backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)
     }
 
     /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is

@@ -7,10 +7,11 @@
 //! would have to wait for it later.
 
 use super::ranges::Part;
-use crate::heap::arena::{ArenaRequest, State};
-use crate::heap::space::{ArenaError, BlockId, FreeBlock, Zone};
+use crate::heap::arena::{ArenaRequest, Candidate, State};
+use crate::heap::space::Zone;
 use crate::streams::StreamOrder;
 use smallvec::SmallVec;
+use std::ops::Range;
 use vrampool_backend::{Backend, Stream};
 
 /// Most free blocks to examine for a place without a wait, and most parts to skip.
@@ -50,52 +51,38 @@ impl<B: Backend> State<B> {
         self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
     }
 
-    /// Exchanges a block of the dynamic zone for one with an earlier wait, if there is one. A captured stream gets one
-    /// without a wait only.
+    /// Offers a place in the dynamic zone with an earlier wait than `range`, for as many bytes; for a captured stream,
+    /// one without a wait only.
     #[cold]
-    pub(in crate::heap::arena) fn move_without_wait(
-        &mut self,
-        block: BlockId,
+    pub(in crate::heap::arena) fn place_with_shorter_wait(
+        &self,
+        range: &Range<u64>,
         stream: &B::Stream,
         is_captured: bool,
-    ) -> Result<BlockId, ArenaError> {
-        let (start, bytes) = self.engine.extent(block);
-        let reach = self.uses.ticks.reach(stream.id());
-        let last =
-            self.uses.parts(&(start..start + bytes)).filter_map(|part| self.wait_for(part, &reach)).max();
-        let Some(last) = last.filter(|_| self.engine.zone_at(start) == Zone::Dynamic) else {
-            return Ok(block);
-        };
-        self.engine.free(block)?;
-        let place = match self.find_with_wait(bytes, ROOMS, None, &reach) {
+    ) -> Option<Candidate> {
+        let (bytes, reach) = (range.end - range.start, self.uses.ticks.reach(stream.id()));
+        let last = self.uses.parts(range).filter_map(|part| self.wait_for(part, &reach)).max()?;
+        match self.find_with_wait(bytes, ROOMS, None, &reach) {
             None if !is_captured => self.find_earliest(bytes, last, &reach),
             place => place,
-        };
-        match place {
-            Some((room, place)) => self.engine.allocate_in_free(room, place, bytes),
-            None => self.engine.allocate_at(start, bytes),
         }
     }
 
-    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait.
+    /// Offers `size` bytes, a multiple of the alignment, for which `stream` need not wait.
     ///
     /// Prefers places that no other stream used last.
     #[cold]
     pub(in crate::heap::arena) fn place_without_wait(
-        &mut self,
+        &self,
         size: u64,
         stream: &B::Stream,
-    ) -> Option<BlockId> {
+    ) -> Option<Candidate> {
         let own = self.place_without(size, OWN, |part| self.uses.is_anothers(part, stream.id()));
-        let (room, place) = match own {
-            Some(place) => place,
-            None => self.find_with_wait(size, ROOMS, None, &self.uses.ticks.reach(stream.id()))?,
-        };
-        self.engine.allocate_in_free(room, place, size).ok()
+        own.or_else(|| self.find_with_wait(size, ROOMS, None, &self.uses.ticks.reach(stream.id())))
     }
 
     /// Finds the place with the earliest wait before `last`.
-    fn find_earliest(&self, bytes: u64, last: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
+    fn find_earliest(&self, bytes: u64, last: u64, reach: &StreamOrder) -> Option<Candidate> {
         let rooms = self.engine.fitting_blocks(bytes, PARTS);
         let parts = rooms.flat_map(|room| self.uses.parts(&(room.offset..room.offset + room.bytes)));
         let mut waits: SmallVec<[u64; PARTS]> = parts
@@ -116,7 +103,7 @@ impl<B: Backend> State<B> {
         most: usize,
         wait: Option<u64>,
         reach: &StreamOrder,
-    ) -> Option<(FreeBlock, u64)> {
+    ) -> Option<Candidate> {
         self.place_without(bytes, most, |part| self.wait_for(part, reach) > wait)
     }
 
@@ -141,7 +128,7 @@ impl<B: Backend> State<B> {
         bytes: u64,
         most: usize,
         is_in_the_way: impl Fn(&Part) -> bool,
-    ) -> Option<(FreeBlock, u64)> {
+    ) -> Option<Candidate> {
         let (free_end, mut left) = (self.engine.free_end(Zone::Dynamic), most);
         for room in self.engine.fitting_blocks(bytes, most) {
             if room.offset == free_end {
@@ -153,7 +140,7 @@ impl<B: Backend> State<B> {
                 let is_in_the_way = is_in_the_way(part);
                 let free_until = if is_in_the_way { part.start } else { part.end.min(all.end) };
                 if free_until.saturating_sub(place) >= bytes {
-                    return Some((room, place));
+                    return Some(Candidate::Plain { room, start: place });
                 }
                 if is_in_the_way {
                     // When the budget is used up, the rest of the room is not examined.
@@ -165,7 +152,7 @@ impl<B: Backend> State<B> {
                 }
             }
             if all.end.saturating_sub(place) >= bytes {
-                return Some((room, place));
+                return Some(Candidate::Plain { room, start: place });
             }
         }
         None

@@ -15,11 +15,10 @@ mod share;
 
 pub(crate) use {
     make::{calls_of_this_thread, virtual_memory},
-    pages::{Budget, Extent, Holes, MOST_ADDRESSES, Way, runs, take_extents},
+    pages::{Budget, Extent, Fit, Holes, MOST_ADDRESSES, runs},
     share::Share,
 };
 
-use crate::heap::arena::mapping::pages::Fit;
 use crate::heap::arena::panics::Caught;
 use crate::heap::space::BlockId;
 use smallvec::SmallVec;

@@ -8,37 +8,13 @@ use super::error::ArenaError;
 use super::operations::Arena;
 use super::table::end_of;
 use super::zone::Zone;
-use crate::heap::space::{BlockState, FreeBlocks, NONE, ZoneState, choose};
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FreeBlock {
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-    /// The record, if known.
-    index: u32,
-}
-
-impl FreeBlock {
-    /// Free bytes, now or in the future, whose record is unknown and must be searched for.
-    pub(crate) fn unnamed(offset: u64, bytes: u64) -> Self {
-        Self { offset, bytes, index: NONE }
-    }
-}
+use crate::heap::space::{BlockState, FreeBlock, NONE, ZoneState, choose};
 
 impl Arena {
-    /// As [`allocate`](Self::allocate) in the dynamic zone, only from a hole, never from the free end.
-    /// Returns no reason for a failure, because the caller has an alternative.
+    /// The free end of the dynamic zone, if it holds `size`.
     #[inline]
-    pub(crate) fn allocate_in_hole(&mut self, bytes: u64) -> Option<BlockId> {
-        let index = self.place_by(bytes, Zone::Dynamic, FreeBlocks::cut_hole);
-        self.newest(index)
-    }
-
-    /// As [`allocate_in_hole`](Self::allocate_in_hole), only from the free end, even if a hole would do.
-    #[inline]
-    pub(crate) fn allocate_at_end(&mut self, bytes: u64) -> Option<BlockId> {
-        let index = self.place_by(bytes, Zone::Dynamic, FreeBlocks::cut_tail);
-        self.newest(index)
+    pub(crate) fn end_room(&self, size: u64) -> Option<FreeBlock> {
+        self.room(self.dynamic.free.tail_of(&self.table, size))
     }
 
     /// Allocates `bytes` at `offset`, both multiples of the alignment, if all of it is free. Searches the
@@ -109,15 +85,12 @@ impl Arena {
             return NONE;
         }
         let zone = self.zone_at(offset);
-        let Self { table, stable, dynamic, .. } = self;
-        let space = choose(stable, dynamic, zone);
+        let (table, space) = (&self.table, self.space(zone));
         let holds = |&index: &u32| table[index].offset <= offset && end <= table[index].end();
         // Mostly a requested place is at the end.
         let of = |most| space.free.at_least(table, bytes, most).find(holds);
         let Some(hole) = of(0).or_else(|| of(usize::MAX)) else { return NONE };
-        let index = space.carve(table, hole, offset, bytes);
-        self.occupy(index, bytes, zone);
-        index
+        self.carve(hole, offset, bytes)
     }
 
     /// Returns the `most` smallest free blocks of the dynamic zone of at least `bytes`, then the free end.
@@ -125,16 +98,12 @@ impl Arena {
         self.dynamic.free.at_least(&self.table, bytes, most).map(|index| self.free_block(index))
     }
 
-    fn free_block(&self, index: u32) -> FreeBlock {
-        let record = &self.table[index];
-        FreeBlock { offset: record.offset, bytes: record.bytes, index }
-    }
-
-    /// As [`allocate_at`](Self::allocate_at), without a search if `offset` is still in that block.
+    /// As [`allocate_at`](Self::allocate_at), without a search if the place is still in that block.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub(crate) fn allocate_in_free(
+    #[inline]
+    pub(crate) fn allocate_in(
         &mut self,
         room: FreeBlock,
         offset: u64,
@@ -144,12 +113,21 @@ impl Arena {
             record.is_free() && record.offset <= offset && offset.saturating_add(bytes) <= record.end()
         });
         let is_whole = bytes > 0 && (offset | bytes) & (self.alignment() - 1) == 0;
-        if !is_there || !is_whole || self.zone_at(offset) != Zone::Dynamic {
+        if !is_there || !is_whole || self.table.is_full() {
             return self.allocate_at(offset, bytes);
         }
-        let index = self.dynamic.carve(&mut self.table, room.index, offset, bytes);
-        self.occupy(index, bytes, Zone::Dynamic);
+        let index = self.carve(room.index, offset, bytes);
         self.named(index, (bytes, Zone::Dynamic))
+    }
+
+    /// Takes a place out of a free block that holds it.
+    #[inline]
+    fn carve(&mut self, room: u32, offset: u64, bytes: u64) -> u32 {
+        let zone = self.zone_at(offset);
+        let Self { table, stable, dynamic, .. } = self;
+        let index = choose(stable, dynamic, zone).carve(table, room, offset, bytes);
+        self.occupy(index, bytes, zone);
+        index
     }
 
     /// Appends to an empty list, by offset, the free blocks of the dynamic zone of at least `bytes`, and the

@@ -1,5 +1,5 @@
 use crate::heap::space::block::SpanState;
-use crate::heap::space::{Arena, ArenaError, ArenaLayout, Zone};
+use crate::heap::space::{Arena, ArenaError, ArenaLayout, RoomRule, Zone};
 use proptest::prelude::*;
 
 const END: u64 = 64;
@@ -30,8 +30,13 @@ proptest! {
                 1 => {
                     let tail = arena.free_end(Zone::Dynamic);
                     let fits = holes(&arena, two).iter().any(|&(offset, _)| offset != tail);
-                    match arena.allocate_in_hole(two) {
-                        Some(block) => {
+                    match arena.room_by(two, RoomRule::LowestHole) {
+                        Some(room) => {
+                            let block = match one % 2 {
+                                0 => arena.allocate_in(room, room.offset, two)?,
+                                _ => arena.allocate_front(room, two),
+                            };
+                            prop_assert_eq!(arena.extent(block).0, room.offset);
                             let (offset, bytes) = arena.extent(block);
                             prop_assert!(fits && offset < tail);
                             taken[offset as usize..(offset + bytes) as usize].fill(true);
@@ -65,9 +70,10 @@ proptest! {
                 }
                 4 => {
                     let tail = arena.free_end(Zone::Dynamic);
-                    let block = arena.allocate_at_end(two);
-                    prop_assert_eq!(block.map(|block| arena.extent(block)), (tail + two <= END).then_some((tail, two)));
-                    if let Some(block) = block {
+                    let room = arena.end_room(two);
+                    prop_assert_eq!(room.map(|room| room.offset), (tail + two <= END).then_some(tail));
+                    if let Some(room) = room {
+                        let block = arena.allocate_in(room, tail, two)?;
                         taken[tail as usize..(tail + two) as usize].fill(true);
                         blocks.push(block);
                     }
@@ -79,7 +85,7 @@ proptest! {
                     rooms.extend(arena.fitting_blocks(1, usize::MAX));
                     let room = rooms.get((one + two) as usize * 7 % rooms.len().max(1)).filter(|_| step == 6);
                     let got = match room {
-                        Some(&room) => arena.allocate_in_free(room, one, two),
+                        Some(&room) => arena.allocate_in(room, one, two),
                         None => arena.allocate_at(one, two),
                     };
                     match got {

@@ -1,6 +1,7 @@
 //! Extents of a growing arena's range, and their free parts. Numbers only.
 
-use crate::heap::space::{Arena, ArenaError, BlockId, FreeBlock};
+use crate::heap::space::{Arena, FreeBlock};
+use std::ops::Range;
 
 /// A number of bytes at an offset of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,10 @@ impl Extent {
 
     pub(crate) fn end(self) -> u64 {
         self.start + self.bytes
+    }
+
+    pub(crate) fn range(self) -> Range<u64> {
+        self.start..self.end()
     }
 
     pub(super) fn first(self, bytes: u64) -> Self {
@@ -144,25 +149,4 @@ impl Holes {
         let reaches = last.filter(|hole| hole.end() >= extent.end());
         reaches.map_or(0, |hole| extent.end() - hole.start.max(extent.start))
     }
-}
-
-/// Allocates extents in the free blocks that `room_of` returns, all or none.
-pub(crate) fn take_extents(
-    engine: &mut Arena,
-    extents: &[Extent],
-    room_of: impl Fn(Extent) -> FreeBlock,
-) -> Result<Vec<BlockId>, ArenaError> {
-    let mut blocks = Vec::with_capacity(extents.len());
-    for &extent in extents {
-        match engine.allocate_in_free(room_of(extent), extent.start, extent.bytes) {
-            Ok(block) => blocks.push(block),
-            Err(error) => {
-                for block in blocks {
-                    let _ = engine.free(block);
-                }
-                return Err(error);
-            }
-        }
-    }
-    Ok(blocks)
 }

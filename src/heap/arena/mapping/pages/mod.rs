@@ -43,9 +43,8 @@ mod stitched_ranges;
 
 pub(crate) use {
     backing::MOST_ADDRESSES,
-    cover::{Extent, Holes, take_extents},
+    cover::{Extent, Holes},
     plan::{Budget, runs},
-    search::Way,
     stitch::Fit,
 };
 

@@ -1,74 +1,69 @@
 //! Searches the free end and the stitched ranges when no hole fits.
 
-use super::cover::{Holes, take_extents};
+use super::cover::Holes;
 use super::stitch;
-use super::stitch::Fit;
-use crate::heap::arena::Backing;
 use crate::heap::arena::mapping::Reach;
-use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
+use crate::heap::arena::{Backing, Candidate, TakenBlock};
+use crate::heap::space::{Arena, Zone};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
-/// Memory that serves a request without a device call.
-#[derive(Debug)]
-pub(crate) enum Way<B: Backend> {
-    /// The free end of the range's second part.
-    End(BlockId),
-    /// A stitched range, the offset in it, and the blocks.
-    Stitched(Arc<B::Memory>, u64, Vec<BlockId>),
-    Nothing,
-}
-
-impl<B: Backend> Way<B> {
-    fn end(block: Option<BlockId>) -> Self {
-        block.map_or(Self::Nothing, Self::End)
-    }
-}
-
 impl<B: Backend> Backing<B> {
-    /// Takes the oldest mapped memory that holds `bytes`, which no hole does.
-    pub(crate) fn take_oldest(&mut self, engine: &mut Arena, bytes: u64) -> Result<Way<B>, ArenaError> {
-        let end = engine.free_end(Zone::Dynamic).saturating_add(bytes);
+    /// Offers the oldest mapped memory that holds `bytes`, which no hole does.
+    pub(crate) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Option<Candidate> {
+        let start = engine.free_end(Zone::Dynamic);
+        let end = start.saturating_add(bytes);
         let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
         let older = self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age));
-        let Some(reach) = self.reach(engine, bytes, older) else {
-            return Ok(Way::end(engine.allocate_at_end(bytes)));
-        };
-        let mut holes = mem::take(&mut self.holes);
-        holes.find(engine, self.granularity, false);
-        let found = self.oldest_with(&holes, bytes, older, reach);
-        let now = self.next_age();
-        let fit = found.and_then(|(oldest, first)| {
-            let range = self.stitched.get_mut(oldest)?;
-            let (before, pieces) = range.pieces.split_at_checked(first)?;
-            let mut fit = stitch::fit(pieces, &holes, bytes, &[])?;
-            fit.offset += before.iter().map(|piece| piece.bytes).sum::<u64>();
-            range.used = now;
-            Some((Arc::clone(&range.memory), fit))
+        let stitched = self.reach(engine, bytes, older).and_then(|reach| {
+            let mut holes = mem::take(&mut self.holes);
+            holes.find(engine, self.granularity, false);
+            let fit = self.oldest_with(&holes, bytes, older, reach).and_then(|(oldest, first)| {
+                let range = self.stitched.get(oldest)?;
+                let (before, pieces) = range.pieces.split_at_checked(first)?;
+                let mut fit = stitch::fit(pieces, &holes, bytes, &[])?;
+                fit.offset += before.iter().map(|piece| piece.bytes).sum::<u64>();
+                Some(Candidate::Stitched { age: range.age, fit })
+            });
+            self.holes = holes;
+            fit
         });
-        let taken = match fit {
-            None => Ok(Way::end(engine.allocate_at_end(bytes))),
-            Some((memory, fit)) => {
-                let blocks = take_extents(engine, &fit.extents, |extent| holes.room_of(extent));
-                blocks.map(|blocks| Way::Stitched(memory, fit.offset, blocks))
-            }
-        };
-        self.holes = holes;
-        taken
+        stitched.or_else(|| engine.end_room(bytes).map(|room| Candidate::Plain { room, start }))
     }
 
-    /// Returns the oldest stitched range with `bytes` free in a row in the holes, if it may be used for them.
-    pub(crate) fn oldest_around(&mut self, holes: &Holes, bytes: u64) -> Option<(Arc<B::Memory>, Fit)> {
-        let now = self.next_age();
-        self.stitched.iter_mut().filter(|range| range.bytes >= bytes).find_map(|range| {
+    /// Takes the extents of a place in the stitched range of that age, all or none.
+    pub(crate) fn take_fit(
+        &mut self,
+        engine: &mut Arena,
+        age: u64,
+        fit: &stitch::Fit,
+    ) -> Option<TakenBlock<B>> {
+        let place = self.stitched.binary_search_by_key(&age, |range| range.age).ok()?;
+        let mut blocks = Vec::with_capacity(fit.extents.len());
+        for &extent in &fit.extents {
+            match engine.allocate_in(self.holes.room_of(extent), extent.start, extent.bytes) {
+                Ok(block) => blocks.push(block),
+                Err(_) => {
+                    for block in blocks {
+                        let _ = engine.free(block);
+                    }
+                    return None;
+                }
+            }
+        }
+        let used = self.next_age();
+        let range = &mut self.stitched[place];
+        range.used = used;
+        TakenBlock::stitched(blocks, Arc::clone(&range.memory), fit.offset)
+    }
+
+    /// Offers the oldest stitched range with `bytes` free in a row in the holes, if it may be used for them.
+    pub(crate) fn oldest_around(&self, holes: &Holes, bytes: u64) -> Option<Candidate> {
+        self.stitched.iter().filter(|range| range.bytes >= bytes).find_map(|range| {
             let fit = stitch::fit(&range.pieces, holes, bytes, &[])?;
             let (used, _) = stitch::trim(range.pieces.to_vec(), fit.clone(), bytes);
-            if !range.serves(&used) {
-                return None;
-            }
-            range.used = now;
-            Some((Arc::clone(&range.memory), fit))
+            range.serves(&used).then_some(Candidate::Stitched { age: range.age, fit })
         })
     }
 
