@@ -185,7 +185,7 @@ impl<'a, B: Backend> Batch<'a, B> {
         let states = broker.host_array(state_bytes)?;
         sweep.fill(&mut parameters)?;
         let request = ArrayRequest::input("parameters", [3, sweep.runs], 4).chunk_axis(1);
-        let parameters_id = client.queue(request.total_runs(sweep.runs))?;
+        let parameters_id = client.queue(request)?;
         let request = ArrayRequest::output("states", [sweep.samples, sweep.runs], 4).chunk_axis(1);
         let states_id = client.queue(request)?;
         Ok(Self { broker, sweep, parameters, states, parameters_id, states_id, is_stopped })

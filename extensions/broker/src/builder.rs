@@ -1,13 +1,12 @@
 //! The builder of a broker.
 
-use crate::error::{BrokerError, BrokerWarning};
+use crate::error::BrokerError;
 use crate::handle::Broker;
-use crate::share::{LimitMode, Shares};
+use crate::share::Shares;
 use crate::spill_directory;
 use crate::staging::{BlockBounds, Staging, pinned_bytes_from_environment};
 use crate::state::{BrokerCore, Settings, State};
 use crate::stats::BrokerCounts;
-use crate::warnings::{WarningHook, Warnings};
 use parking_lot::{Mutex, ReentrantMutex};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +33,6 @@ const SMALLEST_BLOCK: u64 = 64 << 10;
 /// let pool = Pool::builder(&HostDevice::new()).limit(1 << 30).build()?;
 /// let broker = Broker::builder(&pool)
 ///     .reserve(64 << 20)
-///     .on_warning(|warning| eprintln!("{warning}"))
 ///     .build()?;
 /// # Ok::<(), vrampool_broker::BrokerError>(())
 /// ```
@@ -42,17 +40,14 @@ const SMALLEST_BLOCK: u64 = 64 << 10;
 pub struct BrokerBuilder<B: Backend> {
     pool: Pool<B>,
     name: String,
-    mode: LimitMode,
     reserve: u64,
     budget: Option<u64>,
     granularity: Option<u64>,
     staging_block: u64,
     staging_bytes: Option<u64>,
     pinned_max: Option<u64>,
-    host_memory: Option<u64>,
     spill_threshold: Option<u64>,
     spill_directory: Option<PathBuf>,
-    on_warning: Option<WarningHook>,
 }
 
 impl<B: Backend> Broker<B> {
@@ -66,17 +61,14 @@ impl<B: Backend> Broker<B> {
         BrokerBuilder {
             pool: pool.clone(),
             name: "broker".into(),
-            mode: LimitMode::default(),
             reserve: 0,
             budget: None,
             granularity: None,
             staging_block: STAGING_BLOCK,
             staging_bytes: None,
             pinned_max: None,
-            host_memory: None,
             spill_threshold: None,
             spill_directory: None,
-            on_warning: None,
         }
     }
 }
@@ -85,12 +77,6 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Sets its name in metrics, which is also that of the child. Default: `broker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
-        self
-    }
-
-    /// Sets whether shares are enforced. Default: [`LimitMode::Passive`], until a client gets a share.
-    pub fn limit_mode(mut self, mode: LimitMode) -> Self {
-        self.mode = mode;
         self
     }
 
@@ -125,17 +111,10 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets the limit on pinned bytes, including staging; at most 0.8 of the host's memory. Default: the
-    /// device's total bytes.
+    /// Sets the limit on pinned bytes, including staging; at most 0.8 of the host's memory (on Linux, of what the
+    /// process [may use](host_memory); elsewhere unknown). Default: the device's total bytes.
     pub fn pinned_max(mut self, bytes: u64) -> Self {
         self.pinned_max = Some(bytes);
-        self
-    }
-
-    /// Sets the host's memory in bytes, from which other limits are derived. Default: the memory that the
-    /// process [may use](host_memory), on Linux; elsewhere unknown.
-    pub fn host_memory(mut self, bytes: u64) -> Self {
-        self.host_memory = Some(bytes);
         self
     }
 
@@ -155,13 +134,6 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets a function that is called with each [`BrokerWarning`], which is also logged, by the thread that caused
-    /// it. It may call the broker, but not commit. Warnings that its own calls cause are only logged.
-    pub fn on_warning(mut self, hook: impl Fn(&BrokerWarning) + Send + Sync + 'static) -> Self {
-        self.on_warning = Some(Arc::new(hook));
-        self
-    }
-
     /// Creates the broker. Allocates no memory.
     ///
     /// # Errors
@@ -170,15 +142,14 @@ impl<B: Backend> BrokerBuilder<B> {
         self.check()?;
         let device = self.pool.device().clone();
         let total = total_bytes(&device)?;
-        let host = self.host_memory.or_else(host_memory);
+        let host = host_memory();
         let pinned = Ledger::new(budget(self.pinned_max.unwrap_or(total), host));
         let spill_threshold = self.spill_threshold.unwrap_or_else(|| budget(u64::MAX, host));
         // A mistake in the environment is found with any arguments.
         let default = pinned_bytes_from_environment()?;
         let staging_bytes = self.staging_bytes.unwrap_or(default);
         let largest = self.staging_block.max(SMALLEST_BLOCK).checked_next_power_of_two().unwrap_or(1 << 63);
-        let bounds =
-            BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
+        let bounds = BlockBounds { smallest: SMALLEST_BLOCK, largest, grants_first: true };
         let granularity = self.granularity.unwrap_or_else(|| granularity(&self.pool));
         let source = match self.pool.source() {
             Source::Virtual => Source::Direct,
@@ -188,7 +159,7 @@ impl<B: Backend> BrokerBuilder<B> {
         let pool = self.pool.child(&*self.name).size_classes(SizeClasses::EXACT).max_buffers_per_bucket(None);
         let pool = pool.magazine_bytes(0).cached_class(None).source(source).limit(self.budget).build()?;
         Ok(Broker::of(BrokerCore {
-            staging: Staging::new(&device, pinned.clone(), bounds),
+            staging: Staging::new(&device, pinned.child(staging_bytes), bounds),
             pinned,
             spilled: Ledger::new(None),
             in_memory: Ledger::new(spill_threshold),
@@ -198,7 +169,6 @@ impl<B: Backend> BrokerBuilder<B> {
                 granularity,
                 reserve: if source == Source::Arena { 0 } else { self.reserve },
                 spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
-                warnings: Warnings::new(self.on_warning),
             },
             turn: ReentrantMutex::new(()),
             turn_waits: AtomicU64::new(0),
@@ -206,7 +176,6 @@ impl<B: Backend> BrokerBuilder<B> {
             parent: self.pool,
             last: Arc::default(),
             state: Mutex::new(State {
-                mode: self.mode,
                 shares: Shares::new(total),
                 clients: BTreeMap::new(),
                 groups: BTreeMap::new(),
@@ -262,7 +231,6 @@ impl<B: Backend> fmt::Debug for BrokerBuilder<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BrokerBuilder")
             .field("pool", &self.pool.name())
-            .field("mode", &self.mode)
             .field("reserve", &self.reserve)
             .finish_non_exhaustive()
     }

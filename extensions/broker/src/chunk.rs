@@ -4,7 +4,6 @@
 use crate::chunk_order::{Piece, RemainingChunks};
 use crate::data::{HostData, HostPart, Side};
 use crate::error::{BrokerError, Stage};
-use crate::footprint::Rounding;
 use crate::id::ArrayId;
 use crate::plan_array::PlanArray;
 use crate::progress::{Instant, ProgressHook, StageSpan};
@@ -85,8 +84,9 @@ impl<'a, B: Backend> Chunk<'a, B> {
         let at = self.position(array)?;
         let found = &self.grant.arrays[at];
         if found.is_shared() && !found.is_sole() {
-            let reason = "it is an input that is not cut: all streams read it, and none writes it".into();
-            return Err(BrokerError::Request { label: found.label.clone(), reason });
+            return Err(
+                found.refused("it is an input that is not cut: all streams read it, and none writes it")
+            );
         }
         Ok(self.region(array)?.assume_exclusive())
     }
@@ -115,7 +115,6 @@ pub(crate) struct Batch<'a, B: Backend> {
     pub(crate) core: &'a BrokerCore<B>,
     pub(crate) group: &'a str,
     pub(crate) grant: &'a Grant,
-    pub(crate) rounding: Rounding<B>,
     /// Memory of arrays that all streams share, by array.
     pub(crate) common: &'a [Option<Held<B>>],
     pub(crate) course: Mutex<RemainingChunks<'a, B>>,
@@ -157,7 +156,7 @@ impl<B: Backend> Batch<'_, B> {
         let memory = |(place, array): (usize, &PlanArray)| {
             let held = slot.memory[place].as_ref().or(self.common[place].as_ref());
             let region = held.ok_or_else(|| unknown(array.id))?.buffer.on(stream)?;
-            let bytes = self.rounding.request(array.layout.chunk_bytes(range.end - range.start));
+            let bytes = self.core.request_bytes(array.layout.chunk_bytes(range.end - range.start));
             Ok(region.slice(..bytes.min(region.len()))?)
         };
         let arrays = || self.grant.arrays.iter().enumerate();
@@ -214,7 +213,7 @@ impl<B: Backend> Batch<'_, B> {
             let Some(held) = self.common[place].as_ref().filter(|_| is_copied(array.role)) else {
                 return Ok(());
             };
-            let region = held.buffer.on(stream)?.slice(..self.rounding.request(array.layout.bytes()))?;
+            let region = held.buffer.on(stream)?.slice(..self.core.request_bytes(array.layout.bytes()))?;
             match is_upload {
                 true => mover.upload(&parts[place], &region),
                 false => mover.download(parts, place, &region),
@@ -241,9 +240,7 @@ pub(crate) fn bound<'a, B: Backend>(
     for (id, role, data) in data {
         let at = grant.arrays.iter().position(|array| array.id == id).ok_or_else(|| unknown(id))?;
         let array = &grant.arrays[at];
-        let refused = |reason: &str| {
-            Err(BrokerError::Request { label: array.label.clone(), reason: reason.to_owned() })
-        };
+        let refused = |reason: &str| Err(array.refused(reason));
         match array.role {
             own if own == role => {}
             Role::Input => return refused("it is an input: give its data to `upload`"),
@@ -252,16 +249,17 @@ pub(crate) fn bound<'a, B: Backend>(
             Role::Scratch => return refused("it is scratch, which has no data of the host's"),
         }
         if data.len != array.layout.bytes() {
-            let (label, bytes) = (array.label.clone(), array.layout.bytes());
-            return Err(BrokerError::Length { label, array_bytes: bytes, data_bytes: data.len });
+            let (bytes, found) = (array.layout.bytes(), data.len);
+            return refused(&format!(
+                "it has {bytes} bytes, but its data {found}; give data of the same length"
+            ));
         }
         found[at] = Some(data.side);
     }
     let (mut cut, mut whole) = (Vec::new(), Vec::new());
     for (array, side) in grant.arrays.iter().zip(found) {
         if side.is_none() && array.role != Role::Scratch {
-            let reason = "it has no data: bind some before the run, or ask for it as scratch".into();
-            return Err(BrokerError::Request { label: array.label.clone(), reason });
+            return Err(array.refused("it has no data: bind some before the run, or ask for it as scratch"));
         }
         let side = side.unwrap_or(Side::None);
         let sides = if array.layout.is_cut { [side, Side::None] } else { [Side::None, side] };

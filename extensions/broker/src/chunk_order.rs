@@ -21,16 +21,8 @@ pub(crate) struct RemainingChunks<'a, B: Backend> {
     pub(crate) shrinks: u64,
     /// Whether a chunk failed or panicked, so that no further one begins.
     pub(crate) is_stopped: bool,
-    pub(crate) failure: Option<Failure>,
-}
-
-/// The first chunk that failed.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) chunk: u64,
-    pub(crate) range: Range<u64>,
-    pub(crate) stage: Stage,
-    pub(crate) error: BrokerError,
+    /// The first chunk that failed, and its error.
+    failure: Option<(u64, BrokerError)>,
 }
 
 /// A chunk that a stream took.
@@ -74,11 +66,17 @@ impl<'a, B: Backend> RemainingChunks<'a, B> {
     }
 
     /// Stops the course after a failed chunk. The error of the earliest failed chunk is kept.
-    pub(crate) fn fail(&mut self, failure: Failure) {
+    pub(crate) fn fail(&mut self, chunk: u64, range: Range<u64>, stage: Stage, error: BrokerError) {
         self.is_stopped = true;
-        if self.failure.as_ref().is_none_or(|earlier| failure.chunk < earlier.chunk) {
-            self.failure = Some(failure);
+        if self.failure.as_ref().is_none_or(|(earlier, _)| chunk < *earlier) {
+            let error = BrokerError::Run { chunk, range, stage, source: Box::new(error) };
+            self.failure = Some((chunk, error));
         }
+    }
+
+    /// Takes the error of the first chunk that failed.
+    pub(crate) fn take_failure(&mut self) -> Option<BrokerError> {
+        self.failure.take().map(|(_, error)| error)
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -141,11 +139,9 @@ mod tests {
         let last = course.take(100).expect("a chunk");
         assert_eq!((last.index, last.range), (2, 7..10));
         assert!(course.take(1).is_none());
-        let fail = |chunk| {
-            let error = BrokerError::Reentrant;
-            course.fail(Failure { chunk, range: 0..1, stage: Stage::Compute, error });
-        };
-        [2, 1, 2].into_iter().for_each(fail);
-        assert_eq!(course.failure.map(|failure| failure.chunk), Some(1));
+        for chunk in [2, 1, 2] {
+            course.fail(chunk, 0..1, Stage::Compute, BrokerError::Reentrant);
+        }
+        assert!(matches!(course.take_failure(), Some(BrokerError::Run { chunk: 1, .. })));
     }
 }

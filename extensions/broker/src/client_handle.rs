@@ -1,10 +1,10 @@
 //! The handle of a registered client.
 
 use crate::client::Client;
-use crate::error::{BrokerError, BrokerWarning};
+use crate::error::BrokerError;
 use crate::id::{ArrayId, ClientId};
 use crate::request::{ArrayRequest, Queued};
-use crate::share::{LimitMode, Share};
+use crate::share::Share;
 use crate::state::{BrokerCore, Entry, Group};
 use crate::stats::ClientStats;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +30,8 @@ impl<B: Backend> ClientHandle<B> {
         let mut state = core.state.lock();
         let set = state.shares.set(id, client.share);
         if set.is_ok() {
-            if state.shares.fixed_sum() > 0.0 && client.share != Share::Auto {
-                state.mode = LimitMode::Active;
-            }
             state.groups.entry(client.group.clone()).or_default().replan();
-            if state.mode == LimitMode::Active {
+            if state.shares.are_enforced() {
                 // Automatic shares are smaller now.
                 state.groups.values_mut().for_each(Group::replan);
             }
@@ -74,17 +71,6 @@ impl<B: Backend> ClientHandle<B> {
         Ok(id)
     }
 
-    /// Removes all queued requests, for example after a commit that did not fit. Committed requests remain;
-    /// use [`forget`](Self::forget) for those.
-    ///
-    /// # Errors
-    /// Fails only in a forked child.
-    pub fn withdraw(&self) -> Result<(), BrokerError> {
-        fork::check()?;
-        self.core.state.lock().entry(self.id)?.queue.clear();
-        Ok(())
-    }
-
     /// Removes the request with this label, queued or committed. Returns whether there was one.
     ///
     /// Its memory is released, at once if the group is not running, and the next commit plans without it.
@@ -119,16 +105,12 @@ impl<B: Backend> ClientHandle<B> {
     pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
         fork::check()?;
         let mut state = self.core.state.lock();
-        let is_new_mode = share != Share::Auto && state.mode != LimitMode::Active;
-        let is_new_share = !state.shares.has(self.id, share);
-        let warned = if is_new_share { state.shares.set(self.id, share)? } else { None };
-        if is_new_mode {
-            state.mode = LimitMode::Active;
+        if state.shares.has(self.id, share) {
+            return Ok(());
         }
-        if is_new_share || is_new_mode {
-            // All automatic shares have changed too.
-            state.groups.values_mut().for_each(Group::replan);
-        }
+        let warned = state.shares.set(self.id, share)?;
+        // All automatic shares have changed too.
+        state.groups.values_mut().for_each(Group::replan);
         drop(state);
         self.warn_of(warned);
         Ok(())
@@ -151,7 +133,9 @@ impl<B: Backend> ClientHandle<B> {
 
     fn warn_of(&self, sum: Option<f64>) {
         if let Some(sum) = sum {
-            self.core.warn(&BrokerWarning::SharesNearlyAll { sum });
+            self.core.warn(format_args!(
+                "fixed shares are {sum:.3} of the device: automatic clients have no room"
+            ));
         }
     }
 }
@@ -159,6 +143,7 @@ impl<B: Backend> ClientHandle<B> {
 impl<B: Backend> Drop for ClientHandle<B> {
     fn drop(&mut self) {
         let Some(mut state) = self.core.state_of_parent() else { return };
+        let were_enforced = state.shares.are_enforced();
         state.shares.remove(self.id);
         let entry = state.clients.remove(&self.id);
         let mut emptied = None;
@@ -167,7 +152,7 @@ impl<B: Backend> Drop for ClientHandle<B> {
             if let Some(group) = state.groups.get_mut(&entry.client.group) {
                 group.replan();
             }
-            if state.mode == LimitMode::Active {
+            if were_enforced {
                 // Automatic shares are larger now.
                 state.groups.values_mut().for_each(Group::replan);
             }

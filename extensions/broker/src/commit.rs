@@ -1,6 +1,6 @@
 //! Commits: one partition for all requests of a group, and the allocation of its memory.
 
-use crate::error::{BrokerError, BrokerWarning};
+use crate::error::BrokerError;
 use crate::footprint::Demand;
 use crate::partition::{Footprint, MANY_CHUNKS, Partition, fit};
 use crate::plan_array::{PlanArray, arrays, batch};
@@ -47,7 +47,7 @@ impl<B: Backend> BrokerCore<B> {
     /// Returns `None` if shares or settings changed meanwhile.
     fn try_commit(&self, group: &str, has_warned: &mut bool) -> Result<Option<Arc<Grant>>, BrokerError> {
         let generation_of = |state: &State<B>| state.groups.get(group).map(|group| group.generation);
-        let (generation, wanted, slots, most_runs, kind) = {
+        let (generation, wanted, slots, most_runs) = {
             let state = self.state.lock();
             let entry = state.groups.get(group);
             if entry.is_some_and(|entry| entry.is_running) {
@@ -62,10 +62,10 @@ impl<B: Backend> BrokerCore<B> {
             }
             let (slots, most_runs) =
                 entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
-            (generation_of(&state), state.wanted(group), slots, most_runs, self.pool.kind())
+            (generation_of(&state), state.wanted(group), slots, most_runs)
         };
         let runs = batch(&wanted);
-        let arrays = arrays(&wanted, runs, kind)?;
+        let arrays = arrays(&wanted, runs)?;
         if arrays.is_empty() {
             self.drop_memory(group, |_| false);
             return Err(BrokerError::NothingQueued { group: group.to_owned() });
@@ -97,9 +97,9 @@ impl<B: Backend> BrokerCore<B> {
         (runs, slots, most_runs): (u64, u64, u64),
         has_warned: &mut bool,
     ) -> Result<Arc<Grant>, BrokerError> {
-        let demand = Demand { arrays: &arrays, rounding: self.rounding() };
+        let demand = Demand { core: self, arrays: &arrays };
         let request = demand.held(runs, 1);
-        let exact = demand.chunkable().saturating_add(demand.unchunkable(1));
+        let exact = demand.chunkable().saturating_add(demand.unchunkable());
         // A request that no single allocation can serve counts with its exact size.
         let request = if request == u64::MAX { exact } else { request };
         let mut most = u64::MAX;
@@ -110,10 +110,9 @@ impl<B: Backend> BrokerCore<B> {
             let available = self.make_available(group, request, false)?.min(most);
             let is_much = request > available.saturating_mul(MANY_CHUNKS);
             if attempt == 1 && is_much && !std::mem::replace(has_warned, true) {
-                self.warn(&BrokerWarning::ManyChunks {
-                    requested_bytes: request,
-                    available_bytes: available,
-                });
+                self.warn(format_args!(
+                    "{request} bytes are requested and {available} are available: the batch needs many chunks"
+                ));
             }
             let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,

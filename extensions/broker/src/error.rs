@@ -61,19 +61,6 @@ pub enum BrokerError {
     /// The client is no longer registered.
     #[error("{0} is not registered because its handle was dropped; register the client again")]
     Deregistered(ClientId),
-    /// Data and array have different lengths.
-    #[error(
-        "array `{label}` has {array_bytes} bytes, but its data {data_bytes}; give data of the same length"
-    )]
-    #[non_exhaustive]
-    Length {
-        /// The array's label.
-        label: String,
-        /// Bytes of the array.
-        array_bytes: u64,
-        /// Bytes of the data.
-        data_bytes: u64,
-    },
     /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
     #[error("{stage} of chunk {chunk} (runs {} to {}) failed", range.start, range.end)]
     #[non_exhaustive]
@@ -222,39 +209,4 @@ impl BrokerError {
     pub fn is_device_lost(&self) -> bool {
         self.memory().is_some_and(Error::is_device_lost)
     }
-}
-
-/// A warning of a broker. Each is also logged.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BrokerWarning {
-    /// Fixed shares leave less than 5 % of the device to automatic clients.
-    #[error("fixed shares are {sum:.3} of the device: automatic clients have no room")]
-    #[non_exhaustive]
-    SharesNearlyAll {
-        /// The sum of fixed shares.
-        sum: f64,
-    },
-    /// A batch requires more than 20 times the available bytes, and will be cut into as many chunks.
-    #[error(
-        "{requested_bytes} bytes are requested and {available_bytes} are available: the batch needs many chunks"
-    )]
-    #[non_exhaustive]
-    ManyChunks {
-        /// Requested bytes.
-        requested_bytes: u64,
-        /// Available bytes.
-        available_bytes: u64,
-    },
-    /// A run continues with finer chunks, because others took memory of the device, or its share is smaller now.
-    #[error(
-        "the group `{group}` goes on with {chunk_len} runs a chunk: others need memory, or its share shrank"
-    )]
-    #[non_exhaustive]
-    Shrunk {
-        /// The group.
-        group: String,
-        /// Runs per chunk from now on.
-        chunk_len: u64,
-    },
 }

@@ -5,7 +5,6 @@ use crate::client_handle::ClientHandle;
 use crate::error::BrokerError;
 use crate::host_array::{Bytes, HostArray, HostBacking, zero};
 use crate::plan::Plan;
-use crate::share::LimitMode;
 use crate::spilled::Spilled;
 use crate::state::{BrokerCore, Group, idle, trim};
 use crate::stats::{BrokerStats, RegisteredClient};
@@ -121,20 +120,6 @@ impl<B: Backend> Broker<B> {
     pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
         fork::check()?;
         Ok(self.core.streams(group, 1)?.swap_remove(0))
-    }
-
-    /// Whether shares are kept: from the next commit of each group on, or its next run.
-    pub fn set_limit_mode(&self, mode: LimitMode) {
-        let Some(mut state) = self.core.state_of_parent() else { return };
-        if std::mem::replace(&mut state.mode, mode) != mode {
-            state.groups.values_mut().for_each(Group::replan);
-        }
-    }
-
-    /// Whether shares are kept.
-    #[must_use]
-    pub fn limit_mode(&self) -> LimitMode {
-        self.core.state_of_parent().map(|state| state.mode).unwrap_or_default()
     }
 
     /// Releases all memory that clients hold and no work uses. Returns the number of bytes.

@@ -11,8 +11,8 @@
 //!
 //! * **Its memory is a child of a pool.** The [child](vrampool::Pool::child) is within the limit, statistics and
 //!   metrics of the pool that the broker is built on.
-//! * **Shares are kept.** Once a client has a share, a group never holds more than its clients' shares
-//!   together ([`LimitMode::Active`]). Rounding to size classes and the device's granularity is counted, so
+//! * **Shares are kept.** While a client has a [share](Share), a group never holds more than its clients' shares
+//!   together. Rounding to size classes and the device's granularity is counted, so
 //!   chunks that are computed to fit do fit. If a share shrinks during a run, each stream follows with its next
 //!   chunk; at least one run stays on the device until the end.
 //! * **Other processes are respected.** The device's free memory is queried each time, and a
@@ -101,13 +101,12 @@ mod staging;
 mod state;
 mod stats;
 mod transfer;
-mod warnings;
 
 pub use builder::BrokerBuilder;
 pub use chunk::Chunk;
 pub use client::Client;
 pub use client_handle::ClientHandle;
-pub use error::{BrokerError, BrokerWarning, Stage};
+pub use error::{BrokerError, Stage};
 pub use handle::Broker;
 pub use host_array::{HostArray, HostBacking};
 pub use id::{ArrayId, ClientId, DEFAULT_GROUP};
@@ -117,6 +116,6 @@ pub use partition::{ChunkError, Partition};
 pub use plan::{Execution, HostSink, HostSource, Plan};
 pub use progress::{Progress, RunReport, StageSpan};
 pub use request::{ArrayRequest, Role};
-pub use share::{LimitMode, Share, ShareError};
+pub use share::{Share, ShareError};
 pub use staging::stager::{Stager, Upload};
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};

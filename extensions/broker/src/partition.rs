@@ -120,8 +120,8 @@ impl Partition {
 pub(crate) trait Footprint {
     /// Returns the requested bytes of chunkable arrays for all runs.
     fn chunkable(&self) -> u64;
-    /// Returns the requested bytes of arrays that are not cut, with `slots` chunks on the device at a time.
-    fn unchunkable(&self, slots: u64) -> u64;
+    /// Returns the requested bytes of arrays that are not cut, with one chunk on the device at a time.
+    fn unchunkable(&self) -> u64;
     /// Returns the bytes taken for `slots` chunks of `len` runs, including all rounding.
     fn held(&self, len: u64, slots: u64) -> u64;
 }
@@ -164,7 +164,7 @@ pub(crate) fn highest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
 }
 
 fn refusal(available_bytes: u64, footprint: &impl Footprint) -> ChunkError {
-    let unchunkable_bytes = footprint.unchunkable(1);
+    let unchunkable_bytes = footprint.unchunkable();
     if footprint.chunkable() == 0 {
         ChunkError::AllUnchunkable { requested_bytes: unchunkable_bytes, available_bytes }
     } else if unchunkable_bytes >= available_bytes {
@@ -240,7 +240,7 @@ mod tests {
             sum(self.per_run.iter().map(|bytes| bytes.saturating_mul(self.runs)))
         }
 
-        fn unchunkable(&self, _: u64) -> u64 {
+        fn unchunkable(&self) -> u64 {
             sum(self.whole.iter().copied())
         }
 
@@ -263,8 +263,8 @@ mod tests {
             self.0.chunkable()
         }
 
-        fn unchunkable(&self, slots: u64) -> u64 {
-            self.0.unchunkable(slots)
+        fn unchunkable(&self) -> u64 {
+            self.0.unchunkable()
         }
 
         fn held(&self, len: u64, slots: u64) -> u64 {

@@ -155,8 +155,8 @@ impl<'a, B: Backend> Execution<'a, B> {
     /// # Errors
     /// * [`BrokerError::Run`] for the first chunk that failed. Earlier chunks are complete; the state of
     ///   later ones is unspecified.
-    /// * [`BrokerError::Length`] and [`BrokerError::Request`] for data that do not match the arrays, and
-    ///   errors of [`Broker::commit`](crate::Broker::commit), before any chunk runs.
+    /// * [`BrokerError::Request`] for data that do not match the arrays, and errors of
+    ///   [`Broker::commit`](crate::Broker::commit), before any chunk runs.
     ///
     /// # Panics
     /// If `work` panics, with the same panic.

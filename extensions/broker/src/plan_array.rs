@@ -3,7 +3,6 @@
 use crate::error::BrokerError;
 use crate::id::{ArrayId, ClientId};
 use crate::request::{ChunkLayout, Queued, Role};
-use vrampool_backend::MemoryKind;
 
 #[derive(Debug, Clone)]
 pub(crate) struct PlanArray {
@@ -12,10 +11,13 @@ pub(crate) struct PlanArray {
     pub(crate) label: String,
     pub(crate) layout: ChunkLayout,
     pub(crate) role: Role,
-    pub(crate) kind: MemoryKind,
 }
 
 impl PlanArray {
+    pub(crate) fn refused(&self, reason: &str) -> BrokerError {
+        BrokerError::Request { label: self.label.clone(), reason: reason.to_owned() }
+    }
+
     /// Whether all streams use the same memory.
     pub(crate) fn is_shared(&self) -> bool {
         !self.layout.is_cut && self.role != Role::Scratch
@@ -34,11 +36,7 @@ pub(crate) fn batch(wanted: &[(ClientId, Vec<Queued>)]) -> u64 {
 }
 
 /// Returns the arrays of requests, cut along a batch of `runs`.
-pub(crate) fn arrays(
-    wanted: &[(ClientId, Vec<Queued>)],
-    runs: u64,
-    default_kind: MemoryKind,
-) -> Result<Vec<PlanArray>, BrokerError> {
+pub(crate) fn arrays(wanted: &[(ClientId, Vec<Queued>)], runs: u64) -> Result<Vec<PlanArray>, BrokerError> {
     let all = wanted.iter().flat_map(|(client, queued)| queued.iter().map(|queued| (*client, queued)));
     let array = |(client, Queued { id, request }): (ClientId, &Queued)| {
         Ok(PlanArray {
@@ -47,7 +45,6 @@ pub(crate) fn arrays(
             label: request.label.clone(),
             layout: request.layout(runs)?,
             role: request.role,
-            kind: request.kind.unwrap_or(default_kind),
         })
     };
     all.map(array).collect()

@@ -2,7 +2,6 @@
 
 use crate::error::BrokerError;
 use crate::id::ArrayId;
-use vrampool_backend::MemoryKind;
 
 /// The role of an array in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -35,7 +34,7 @@ impl Role {
 /// use vrampool_broker::ArrayRequest;
 /// // One value of time, variable, and run; runs may be cut.
 /// let states = ArrayRequest::output("states", [100, 3, 1 << 20], 4).chunk_axis(2);
-/// let table = ArrayRequest::input("coefficients", [64], 8).unchunkable();
+/// let table = ArrayRequest::input("coefficients", [64], 8).chunk_axis(None);
 /// assert_eq!(table.bytes(), Some(512));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +43,7 @@ pub struct ArrayRequest {
     pub(crate) label: String,
     shape: Vec<u64>,
     element_bytes: u64,
-    pub(crate) kind: Option<MemoryKind>,
     chunk_axis: Option<usize>,
-    unchunkable: bool,
-    total_runs: Option<u64>,
     pub(crate) role: Role,
 }
 
@@ -64,10 +60,7 @@ impl ArrayRequest {
             label: label.into(),
             shape: shape.into_iter().collect(),
             element_bytes,
-            kind: None,
             chunk_axis: Some(0),
-            unchunkable: false,
-            total_runs: None,
             role,
         }
     }
@@ -104,31 +97,13 @@ impl ArrayRequest {
         Self::new(Role::Scratch, label, shape, element_bytes)
     }
 
-    /// Sets the axis of runs, along which it may be cut; `None` if there is none. Default: 0, the slowest.
-    /// (CuBIE's is 2.)
+    /// Sets the axis of runs, along which it may be cut. Default: 0, the slowest. (CuBIE's is 2.)
+    ///
+    /// With `None`, or one element along the axis, each chunk needs all of it. An input is then on the device once for
+    /// all streams, and read-only. Scratch exists once per stream. An array that is copied back restricts the run to
+    /// one stream.
     pub fn chunk_axis(mut self, axis: impl Into<Option<usize>>) -> Self {
         self.chunk_axis = axis.into();
-        self
-    }
-
-    /// Marks it as needed as a whole by each chunk. An input is on the device once for all streams, and
-    /// read-only. Scratch exists once per stream. An array that is copied back restricts the run to one
-    /// stream.
-    pub fn unchunkable(mut self) -> Self {
-        self.unchunkable = true;
-        self
-    }
-
-    /// Sets the runs of the batch, at least 1. Default: the extent of the chunk axis. Arrays that are cut
-    /// must have this extent.
-    pub fn total_runs(mut self, runs: u64) -> Self {
-        self.total_runs = Some(runs);
-        self
-    }
-
-    /// Sets its kind of memory on the device. Default: the device's preferred kind.
-    pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
-        self.kind = Some(kind.into());
         self
     }
 
@@ -138,18 +113,14 @@ impl ArrayRequest {
         self.shape.iter().try_fold(self.element_bytes, |bytes, &extent| bytes.checked_mul(extent))
     }
 
-    /// Whether it may be cut: not [`unchunkable`](Self::unchunkable), and with other than one element along
-    /// its chunk axis.
-    #[must_use]
-    pub fn is_chunkable(&self) -> bool {
-        let extent = self.chunk_axis.and_then(|axis| self.shape.get(axis));
-        !self.unchunkable && extent.is_some_and(|&extent| extent != 1)
+    /// Returns the axis along which it is cut.
+    fn cut_axis(&self) -> Option<usize> {
+        self.chunk_axis.filter(|&axis| self.shape.get(axis).is_some_and(|&extent| extent != 1))
     }
 
     /// Returns the runs of the batch that it specifies, or 1.
     pub(crate) fn runs(&self) -> u64 {
-        let extent = self.chunk_axis.filter(|_| self.is_chunkable()).and_then(|axis| self.shape.get(axis));
-        self.total_runs.or(extent.copied()).unwrap_or(1)
+        self.cut_axis().map_or(1, |axis| self.shape[axis])
     }
 
     pub(crate) fn check(&self) -> Result<(), BrokerError> {
@@ -162,16 +133,13 @@ impl ArrayRequest {
             Some(0) => return refused("it has no elements".into()),
             Some(_) => {}
         }
-        if self.total_runs == Some(0) {
-            return refused("a batch has at least 1 run".into());
-        }
         Ok(())
     }
 
     /// Returns the layout of the array when it is cut along a batch of `runs`.
     pub(crate) fn layout(&self, runs: u64) -> Result<ChunkLayout, BrokerError> {
         let bytes = self.bytes().unwrap_or(u64::MAX);
-        let Some(axis) = self.chunk_axis.filter(|_| self.is_chunkable()) else {
+        let Some(axis) = self.cut_axis() else {
             return Ok(ChunkLayout { is_cut: false, rows: 1, runs, run_bytes: bytes });
         };
         let extent = self.shape[axis];
@@ -246,31 +214,30 @@ mod tests {
             (&[4, 1], Some(1), false),
             (&[4, 1], Some(0), true),
         ] {
-            assert_eq!(request(shape).chunk_axis(axis).is_chunkable(), wanted, "{shape:?}, {axis:?}");
+            assert_eq!(request(shape).chunk_axis(axis).cut_axis().is_some(), wanted, "{shape:?}, {axis:?}");
         }
-        assert!(!request(&[10, 2]).unchunkable().is_chunkable());
     }
 
     /// Bytes of arrays that are cut, and of others, separately.
     #[test]
     fn test_get_portioned_request_size() {
-        use crate::footprint::{Demand, Rounding};
+        use crate::footprint::Demand;
+        use crate::handle::Broker;
         use crate::id::ClientId;
         use crate::partition::Footprint;
         use crate::plan_array::arrays;
+        use vrampool::Pool;
         use vrampool::host::HostDevice;
-        use vrampool::{Pool, SizeClasses};
         let queued = |id, request: ArrayRequest| Queued { id: ArrayId(id), request };
         let cut = request(&[2, 3, 4]).chunk_axis(2);
-        let wanted = [(ClientId(1), vec![queued(1, cut), queued(2, request(&[2, 3, 4]).unchunkable())])];
-        let arrays =
-            arrays(&wanted, 4, vrampool_backend::Placement::Device.into()).expect("they go together");
-        let pool = Pool::builder(&HostDevice::new()).size_classes(SizeClasses::Multiple(1)).build();
-        let rounding = Rounding::new(&pool.expect("a pool"), 1);
-        let demand = Demand { arrays: &arrays, rounding };
-        assert_eq!((demand.chunkable(), demand.unchunkable(1)), (96, 96));
+        let wanted = [(ClientId(1), vec![queued(1, cut), queued(2, request(&[2, 3, 4]).chunk_axis(None))])];
+        let arrays = arrays(&wanted, 4).expect("they go together");
+        let pool = Pool::new(&HostDevice::new()).expect("a pool");
+        let broker = Broker::builder(&pool).granularity(1 << 10).build().expect("a broker");
+        let demand = Demand { core: &broker.core, arrays: &arrays };
+        assert_eq!((demand.chunkable(), demand.unchunkable()), (96, 96));
         // Scratch that is not cut exists once per stream.
-        assert_eq!((demand.unchunkable(3), demand.held(2, 3)), (288, 3 * (48 + 96)));
+        assert_eq!((demand.held(2, 1), demand.held(2, 3)), (2 << 10, 3 * (2 << 10)));
     }
 
     /// Only the axis of the runs becomes shorter.
@@ -280,7 +247,7 @@ mod tests {
         assert_eq!((layout.rows, layout.run_bytes, layout.bytes()), (3, 20, 6000));
         assert_eq!((layout.chunk_bytes(25), layout.row_bytes(25)), (1500, 500));
         assert_eq!(layout.row_start(2, 25), (2 * 100 + 25) * 20);
-        let whole = request(&[3, 100, 5]).unchunkable().layout(100).expect("it fits any batch");
+        let whole = request(&[3, 100, 5]).chunk_axis(None).layout(100).expect("it fits any batch");
         assert_eq!((whole.bytes(), whole.chunk_bytes(25)), (6000, 6000));
     }
 
@@ -289,7 +256,6 @@ mod tests {
         assert!(request(&[0]).check().is_err());
         assert!(request(&[u64::MAX, 2]).check().is_err());
         assert!(ArrayRequest::scratch("x", [4], 0).check().is_err());
-        assert!(request(&[4]).total_runs(0).check().is_err());
         assert!(request(&[4]).layout(5).is_err());
         assert!(request(&[4]).check().is_ok());
     }

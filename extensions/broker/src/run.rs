@@ -2,9 +2,9 @@
 //! fall meanwhile, and the report.
 
 use crate::chunk::{Batch, StreamSlot, Work, bound};
-use crate::chunk_order::{Failure, Piece, RemainingChunks};
+use crate::chunk_order::{Piece, RemainingChunks};
 use crate::data::{HostData, HostPart};
-use crate::error::{BrokerError, BrokerWarning, Stage};
+use crate::error::{BrokerError, Stage};
 use crate::footprint::Demand;
 use crate::id::{ArrayId, ClientId};
 use crate::partition::{Footprint, highest};
@@ -44,7 +44,6 @@ where
         core,
         group,
         grant: &grant,
-        rounding: core.rounding(),
         common: &running.common,
         course: Mutex::new(RemainingChunks::new(partition.runs(), partition.chunk_len(), streams, cut)),
         progress,
@@ -55,7 +54,8 @@ where
         copied: Mutex::default(),
     };
     let (ends, panic) = batch.drive_batch(&mut running.slots, &mut whole, work);
-    let course = batch.course.into_inner();
+    let mut course = batch.course.into_inner();
+    let failure = course.take_failure();
     let report = RunReport {
         chunks: course.done_chunks,
         runs: course.runs,
@@ -66,7 +66,7 @@ where
         elapsed: batch.start.elapsed(),
         spans: batch.spans.into_inner(),
     };
-    let has_failed = course.failure.is_some() || ends.is_err() || panic.is_some();
+    let has_failed = failure.is_some() || ends.is_err() || panic.is_some();
     running.counts = BrokerCounts {
         runs: u64::from(!has_failed),
         failed_runs: has_failed.into(),
@@ -75,13 +75,10 @@ where
         copied_bytes: report.copied_bytes,
         ..BrokerCounts::default()
     };
-    match (panic, course.failure) {
-        (Some(panic), _) => resume_unwind(panic),
-        (None, Some(Failure { chunk, range, stage, error })) => {
-            Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
-        }
-        (None, None) => ends.map(|()| report),
+    if let Some(panic) = panic {
+        resume_unwind(panic);
     }
+    failure.map_or(ends, Err).map(|()| report)
 }
 
 /// A pending run. Its end, for any reason, returns its memory to the clients, and the group may run again.
@@ -262,7 +259,7 @@ impl<B: Backend> Batch<'_, B> {
                 Err(error) => {
                     let mut course = self.course.lock();
                     let (chunk, range) = course.upcoming();
-                    return course.fail(Failure { chunk, range, stage: Stage::Allocate, error });
+                    return course.fail(chunk, range, Stage::Allocate, error);
                 }
             }
             let Some(mut piece) = self.course.lock().take(slot.len) else { return };
@@ -270,7 +267,7 @@ impl<B: Backend> Batch<'_, B> {
             let Piece { index: chunk, range, .. } = piece;
             let mut course = self.course.lock();
             if let Err((stage, error)) = outcome {
-                return course.fail(Failure { chunk, range, stage, error });
+                return course.fail(chunk, range, stage, error);
             }
             course.done_runs += range.end - range.start;
             course.done_chunks += 1;
@@ -334,8 +331,11 @@ impl<B: Backend> Batch<'_, B> {
     fn shorten(&self, len: u64) {
         let is_shorter = self.course.lock().shorten(len);
         if is_shorter {
-            let group = self.group.to_owned();
-            self.core.warn(&BrokerWarning::Shrunk { group, chunk_len: len.max(1) });
+            self.core.warn(format_args!(
+                "the group `{}` goes on with {} runs a chunk: others need memory, or its share shrank",
+                self.group,
+                len.max(1)
+            ));
         }
     }
 
@@ -358,7 +358,7 @@ impl<B: Backend> Batch<'_, B> {
         if missing == 0 {
             return false;
         }
-        let demand = Demand { arrays: &self.grant.arrays, rounding: self.rounding.clone() };
+        let demand = Demand { core: self.core, arrays: &self.grant.arrays };
         let now = demand.held(len, streams);
         let gives = |len: u64| now.saturating_sub(demand.held(len, streams)) >= missing;
         self.shorten(highest(len - 1, gives).max(1));

@@ -9,6 +9,9 @@ pub(crate) const FLOOR: f64 = 0.05;
 const SLACK: f64 = 1e-9;
 
 /// The part of a device that a client may hold.
+///
+/// While all clients are automatic, each may take all free memory of the device. While a client has another share, a
+/// group holds no more than the shares of its clients together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Share {
@@ -19,17 +22,6 @@ pub enum Share {
     Fixed(f64),
     /// This many bytes, from 1 to the device's total.
     Bytes(u64),
-}
-
-/// Whether shares are enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum LimitMode {
-    /// A client may take all free memory of the device; shares have no effect.
-    #[default]
-    Passive,
-    /// A group holds no more than the shares of its clients together. Assigning a share enables this mode.
-    Active,
 }
 
 /// The reason that a share is rejected.
@@ -122,6 +114,11 @@ impl Shares {
 
     pub(crate) fn fixed_sum(&self) -> f64 {
         self.shares.values().sum()
+    }
+
+    /// Whether a client has a share that is not automatic, so that shares are enforced.
+    pub(crate) fn are_enforced(&self) -> bool {
+        self.fixed_sum() > 0.0
     }
 
     pub(crate) fn automatic_sum(&self) -> f64 {

@@ -1,16 +1,14 @@
 //! The state that a broker shares with its clients and plans.
 
 use crate::client::Client;
-use crate::error::{BrokerError, BrokerWarning};
-use crate::footprint::Rounding;
+use crate::error::BrokerError;
 use crate::id::{ArrayId, ClientId};
 use crate::partition::Partition;
 use crate::plan_array::PlanArray;
 use crate::request::{ChunkLayout, Queued};
-use crate::share::{LimitMode, Shares};
+use crate::share::Shares;
 use crate::staging::Staging;
 use crate::stats::{BrokerCounts, BrokerStats, ClientStats, LastFigures, RegisteredClient};
-use crate::warnings::Warnings;
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,12 +56,10 @@ pub(crate) struct Settings {
     pub(crate) granularity: u64,
     pub(crate) reserve: u64,
     pub(crate) spill_directory: PathBuf,
-    pub(crate) warnings: Warnings,
 }
 
 #[derive(Debug)]
 pub(crate) struct State<B: Backend> {
-    pub(crate) mode: LimitMode,
     pub(crate) shares: Shares,
     pub(crate) clients: BTreeMap<ClientId, Entry<B>>,
     pub(crate) groups: BTreeMap<String, Group<B>>,
@@ -165,8 +161,8 @@ pub(crate) struct Held<B: Backend> {
 }
 
 impl<B: Backend> BrokerCore<B> {
-    pub(crate) fn warn(&self, warning: &BrokerWarning) {
-        self.settings.warnings.warn(warning);
+    pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
+        logging::warn!("broker {}: {warning}", self.settings.name);
     }
 
     /// Waits for the lock of commits. A callback, whose thread has it already, gets an error instead of a deadlock.
@@ -186,18 +182,13 @@ impl<B: Backend> BrokerCore<B> {
         (!fork::is_forked()).then(|| self.state.lock())
     }
 
-    pub(crate) fn rounding(&self) -> Rounding<B> {
-        Rounding::new(&self.pool, self.settings.granularity)
-    }
-
     pub(crate) fn stats(&self) -> BrokerStats {
         let Self { settings, pinned, staging, .. } = self;
         let state = self.state.lock();
         let (clients, held, counts) = (state.clients.len(), state.held(), state.counts);
         drop(state);
         let blocks = staging.blocks();
-        let (bytes, peak_staging, staging_waits) = (blocks.bytes, blocks.peak, blocks.waits);
-        let retained = blocks.retained_bytes();
+        let (staging_waits, retained) = (blocks.waits, blocks.retained_bytes());
         drop(blocks);
         BrokerStats {
             clients,
@@ -205,8 +196,8 @@ impl<B: Backend> BrokerCore<B> {
             idle_bytes: self.pool.stats().idle_bytes,
             budget_bytes: [&self.pool, &self.parent].iter().filter_map(|pool| pool.limit()).min(),
             reserve_bytes: settings.reserve,
-            staging_bytes: bytes,
-            peak_staging_bytes: peak_staging,
+            staging_bytes: staging.ledger().charged(),
+            peak_staging_bytes: staging.ledger().peak(),
             pinned_live_bytes: pinned.charged().saturating_sub(retained),
             pinned_retained_bytes: retained,
             pinned_budget_bytes: pinned.limit().unwrap_or(u64::MAX),
@@ -229,6 +220,19 @@ impl<B: Backend> BrokerCore<B> {
         clients
     }
 
+    /// Returns the bytes to request, so that copies of whole granules stay inside.
+    pub(crate) fn request_bytes(&self, bytes: u64) -> u64 {
+        let granule = self.device.properties().copy_granularity.max(1);
+        bytes.checked_next_multiple_of(granule).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes that a request takes; `u64::MAX` if it is impossible.
+    pub(crate) fn footprint(&self, bytes: u64) -> u64 {
+        let limit = self.pool.limit().unwrap_or(u64::MAX);
+        let class = self.pool.class_of(self.request_bytes(bytes)).filter(|&class| class <= limit);
+        class.and_then(|class| class.checked_next_multiple_of(self.settings.granularity)).unwrap_or(u64::MAX)
+    }
+
     /// Allocates memory for `len` runs of an array, accounted to its client.
     pub(crate) fn allocate(
         &self,
@@ -237,10 +241,9 @@ impl<B: Backend> BrokerCore<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<Held<B>, BrokerError> {
-        let rounding = self.rounding();
         let bytes = array.layout.chunk_bytes(len);
-        let footprint = rounding.footprint(bytes);
-        let buffer = self.pool.allocate_kind(rounding.request(bytes), array.kind, stream)?;
+        let footprint = self.footprint(bytes);
+        let buffer = self.pool.allocate(self.request_bytes(bytes), stream)?;
         let held = Held { array: array.id, slot, len, layout: array.layout, footprint, buffer };
         if let Some(entry) = self.state.lock().clients.get_mut(&array.client) {
             let ClientStats { held_bytes, peak_held_bytes, .. } = &mut entry.stats;
@@ -336,10 +339,9 @@ impl<B: Backend> State<B> {
     /// Returns the bytes that the clients of a group may hold together, and the bytes that they hold. Shares that are
     /// not enforced bound nothing.
     pub(crate) fn cap_and_held(&self, group: &str) -> (u64, u64) {
-        let is_passive = self.mode == LimitMode::Passive;
         let of = |(id, entry): (_, &Entry<B>)| (self.shares.cap(id), entry.stats.held_bytes);
         let add = |(caps, held): (u64, u64), (cap, more)| (caps.saturating_add(cap), held + more);
-        self.members(group).map(of).fold((if is_passive { u64::MAX } else { 0 }, 0), add)
+        self.members(group).map(of).fold((if self.shares.are_enforced() { 0 } else { u64::MAX }, 0), add)
     }
 
     /// Returns the requests of a group. Queued requests replace earlier ones with the same label.

@@ -108,12 +108,9 @@ impl<'a, B: Backend> Mover<'a, B> {
                 parts[array].write(self.device, &range, &self.scratch)?;
                 continue;
             };
-            let copied = RegionMut::new(&block.memory, 0, padded, self.stream)
-                .and_then(|to| self.device.copy(self.stream, source, to));
-            if let Err(error) = copied {
-                self.staging.drop_block(block);
-                return Err(error.into());
-            }
+            // After a failure the block may still be in use, and is dropped, which is safe.
+            let target = RegionMut::new(&block.memory, 0, padded, self.stream)?;
+            self.device.copy(self.stream, source, target)?;
             self.landing.push_back(Landing { array, range, block });
         }
         Ok(())
@@ -139,12 +136,9 @@ impl<'a, B: Backend> Mover<'a, B> {
     }
 
     fn release(&mut self, is_done: bool) {
-        for Landing { block, .. } in self.landing.drain(..) {
-            if is_done {
-                self.staging.park(block, None);
-            } else {
-                self.staging.drop_block(block);
-            }
+        // A block that may still be in use is dropped, which is safe.
+        for Landing { block, .. } in self.landing.drain(..).filter(|_| is_done) {
+            self.staging.park(block, None);
         }
     }
 

@@ -5,9 +5,7 @@
 use std::mem::ManuallyDrop;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool};
-use vrampool_broker::{
-    ArrayRequest, Broker, BrokerError, BrokerStats, Client, HostBacking, LimitMode, Stager,
-};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, BrokerStats, Client, HostBacking, Stager};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends, while_busy};
 
 const KIB: u64 = 1 << 10;
@@ -47,12 +45,10 @@ fn a_broker_refuses_a_child() {
             assert_broker_forked(broker.stream("solver"));
             assert_broker_forked(broker.evict_all());
             assert_broker_forked(broker.host_array(KIB));
-            broker.set_limit_mode(LimitMode::Active);
             assert_eq!(broker.stats(), BrokerStats::default());
             assert!(broker.clients().is_empty());
             assert_forked(broker.pool().allocate(KIB, &stream));
             assert_broker_forked(client.queue(ArrayRequest::scratch("more", [KIB], 4)));
-            assert_broker_forked(client.withdraw());
             assert_broker_forked(client.forget("numbers"));
             assert!(client.group().is_empty() && client.stats().held_bytes == 0);
             assert_broker_forked(plan.run(|_, _| Ok(())));

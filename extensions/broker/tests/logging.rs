@@ -21,7 +21,7 @@ fn a_logger_may_ask_the_broker_that_logs() {
         // One client's memory is taken back for the other.
         let _clients = ["idle", "needy"].map(|name| {
             let client = broker.register(Client::new(name).group(name)).expect("a client");
-            let array = ArrayRequest::scratch("x", [6 << 20], 1).unchunkable();
+            let array = ArrayRequest::scratch("x", [6 << 20], 1).chunk_axis(None);
             assert!(client.queue(array).is_ok(), "{name}");
             let plan = broker.commit(name);
             assert!(plan.is_ok(), "{name}: {plan:?}");

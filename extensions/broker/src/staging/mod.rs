@@ -34,14 +34,12 @@ pub(crate) fn pinned_bytes_from_environment() -> Result<u64, Error> {
     Ok(amount.bytes_of(DEFAULT_BYTES).unwrap_or(u64::MAX))
 }
 
-/// Block sizes and the limit on their number. Bytes; sizes are eighths of powers of two from the smallest on.
+/// Block sizes, bytes: eighths of powers of two from the smallest on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockBounds {
     pub(crate) smallest: u64,
     pub(crate) largest: u64,
-    /// Bytes of all blocks.
-    pub(crate) most: u64,
-    /// Whether a first block is granted regardless of `most`, for callers that need one to proceed.
+    /// Whether a first block is granted regardless of the ledger, for callers that need one to proceed.
     pub(crate) grants_first: bool,
 }
 
@@ -49,7 +47,8 @@ pub(crate) struct BlockBounds {
 #[derive(Debug)]
 pub(crate) struct Staging<B: Backend> {
     device: B,
-    pinned: Ledger,
+    /// The bytes of all blocks, including those in use.
+    ledger: Ledger,
     bounds: BlockBounds,
     blocks: Mutex<Blocks<B>>,
     returned: Condvar,
@@ -58,9 +57,6 @@ pub(crate) struct Staging<B: Backend> {
 #[derive(Debug)]
 pub(crate) struct Blocks<B: Backend> {
     parked: Vec<Parked<B>>,
-    /// Bytes of all blocks, including those in use.
-    pub(crate) bytes: u64,
-    pub(crate) peak: u64,
     /// Requests that had to wait, for their own copies or others'.
     pub(crate) waits: u64,
     /// Whether not even one block could be allocated. Further attempts would be useless driver calls, until this is
@@ -79,7 +75,7 @@ struct Parked<B: Backend> {
 #[derive(Debug)]
 pub(crate) struct PinnedBlock<B: Backend> {
     pub(crate) memory: B::Memory,
-    _pinned: Grant,
+    grant: Grant,
 }
 
 /// The available memory for a request.
@@ -95,13 +91,13 @@ pub(crate) enum Answer<B: Backend> {
 impl<B: Backend> Blocks<B> {
     /// Returns the bytes of blocks that are kept for reuse.
     pub(crate) fn retained_bytes(&self) -> u64 {
-        self.parked.iter().map(|parked| parked.block.memory.len()).sum()
+        self.parked.iter().map(|parked| parked.block.grant.bytes()).sum()
     }
 
     /// Takes out the smallest idle block of `size` bytes or up to the next power of two. Otherwise idle blocks of other
-    /// sizes are taken out, until a further block leaves the sum at `most`; they are to be dropped without the lock. A
-    /// block whose event fails to report is taken out, too, because it would be polled forever.
-    fn fit(&mut self, size: u64, most: u64) -> (Option<PinnedBlock<B>>, Vec<PinnedBlock<B>>) {
+    /// sizes are taken out until `excess` bytes are; they are to be dropped without the lock. A block whose event fails
+    /// to report is taken out, too, because it would be polled forever.
+    fn fit(&mut self, size: u64, mut excess: u64) -> (Option<PinnedBlock<B>>, Vec<PinnedBlock<B>>) {
         let sizes = size..=size.checked_next_power_of_two().unwrap_or(u64::MAX);
         let is_fit = |parked: &Parked<B>| sizes.contains(&parked.block.memory.len());
         let fitting = self
@@ -113,16 +109,15 @@ impl<B: Backend> Blocks<B> {
         let (mut fit, mut unwanted) = (smallest.map(|(index, _)| index), Vec::new());
         let mut index = 0;
         while fit.is_none() && index < self.parked.len() {
-            let is_over = self.bytes.saturating_add(size) > most;
             let parked = &self.parked[index];
             match is_idle(parked) {
                 // It became idle after the first search.
                 Ok(true) if is_fit(parked) => fit = Some(index),
-                Ok(true) if !is_over => index += 1,
+                Ok(true) if excess == 0 => index += 1,
                 Ok(false) => index += 1,
                 Ok(true) | Err(_) => {
                     let block = self.parked.swap_remove(index).block;
-                    self.bytes -= block.memory.len();
+                    excess = excess.saturating_sub(block.grant.bytes());
                     unwanted.push(block);
                 }
             }
@@ -132,12 +127,13 @@ impl<B: Backend> Blocks<B> {
 }
 
 impl<B: Backend> Staging<B> {
-    pub(crate) fn new(device: &B, pinned: Ledger, bounds: BlockBounds) -> Self {
+    /// Creates staging whose blocks are charged to `ledger`, which has nothing else.
+    pub(crate) fn new(device: &B, ledger: Ledger, bounds: BlockBounds) -> Self {
         Self {
             device: device.clone(),
-            pinned,
+            ledger,
             bounds,
-            blocks: Mutex::new(Blocks { parked: Vec::new(), bytes: 0, peak: 0, waits: 0, is_refused: false }),
+            blocks: Mutex::new(Blocks { parked: Vec::new(), waits: 0, is_refused: false }),
             returned: Condvar::new(),
         }
     }
@@ -150,64 +146,63 @@ impl<B: Backend> Staging<B> {
         self.blocks.lock()
     }
 
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// Returns a block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
     pub(crate) fn try_block(&self, bytes: u64) -> Result<Answer<B>, BackendError> {
         if !self.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
             return Ok(Answer::Never);
         }
-        let BlockBounds { smallest, largest, most, grants_first, .. } = self.bounds;
+        let BlockBounds { smallest, largest, .. } = self.bounds;
         let sizes = SizeClasses::Geometric { per_doubling: 8, from: smallest };
         let size = sizes.round(bytes.clamp(smallest, largest)).map_or(largest, |size| size.min(largest));
+        let most = self.ledger.limit().unwrap_or(u64::MAX);
         let mut blocks = self.blocks.lock();
-        let (fit, unwanted) = blocks.fit(size, most);
+        let charged = self.ledger.charged();
+        let (fit, unwanted) = blocks.fit(size, charged.saturating_add(size).saturating_sub(most));
+        let is_refused = blocks.is_refused;
+        drop(blocks);
+        // Blocks are dropped without the lock, because that calls the driver.
+        drop(unwanted);
         if let Some(block) = fit {
             return Ok(Answer::Block(block));
         }
-        let is_first = blocks.bytes == 0;
-        let is_over = blocks.bytes.saturating_add(size) > most && !(is_first && grants_first);
-        if is_over || (is_first && blocks.is_refused) {
-            drop(blocks);
-            // Blocks are dropped without the lock, because that calls the driver.
-            drop(unwanted);
-            return Ok(if is_first { Answer::Never } else { Answer::Later });
+        if is_refused && charged == 0 {
+            return Ok(Answer::Never);
         }
-        blocks.bytes += size;
-        blocks.peak = blocks.peak.max(blocks.bytes);
-        drop(blocks);
-        drop(unwanted);
-        let made = match self.make(size, is_first) {
-            Err(error) if error.is_out_of_memory() && !is_first => {
-                // Idle blocks of other sizes may hold the missing memory.
-                let freed = self.trim();
-                let is_only = self.blocks.lock().bytes == size;
-                if freed > 0 || is_only { self.make(size, is_only) } else { Err(error) }
+        let mut made = self.make(size);
+        if matches!(&made, Err(error) if error.is_out_of_memory() && charged > 0) {
+            // Idle blocks of other sizes may hold the missing memory.
+            if self.trim() > 0 || self.ledger.charged() == 0 {
+                made = self.make(size);
             }
-            made => made,
-        };
+        }
         match made {
             Ok(block) => Ok(Answer::Block(block)),
             Err(error) if error.is_out_of_memory() => {
-                let others = self.forget(size);
-                self.blocks.lock().is_refused = !others;
-                Ok(if others { Answer::Later } else { Answer::Never })
+                let has_others = self.ledger.charged() > 0;
+                self.blocks.lock().is_refused = !has_others;
+                Ok(if has_others { Answer::Later } else { Answer::Never })
             }
-            Err(error) => {
-                self.forget(size);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
-    /// Allocates a block of `size` bytes, which are already counted. Fails with out of memory also if the
-    /// ledger is full. The only block is forced if the bounds grant it.
-    fn make(&self, size: u64, is_only: bool) -> Result<PinnedBlock<B>, BackendError> {
-        let is_forced = is_only && self.bounds.grants_first;
-        let grant = match self.pinned.reserve(size) {
-            Err(error) if is_forced && error.is_out_of_memory() => self.pinned.force(size),
+    /// Allocates a block of `size` bytes. Fails with out of memory also if the ledger is full, except for the only block
+    /// if the bounds grant it.
+    fn make(&self, size: u64) -> Result<PinnedBlock<B>, BackendError> {
+        // Two threads do not both have the only block.
+        let blocks = self.blocks.lock();
+        let is_forced = self.bounds.grants_first && self.ledger.charged() == 0;
+        let grant = match self.ledger.reserve(size) {
+            Err(error) if is_forced && error.is_out_of_memory() => self.ledger.force(size),
             grant => grant?,
         };
+        drop(blocks);
         let memory = self.device.allocate(&AllocationRequest::new(size, Placement::HostVisible))?;
-        Ok(PinnedBlock { memory, _pinned: grant })
+        Ok(PinnedBlock { memory, grant })
     }
 
     /// Waits briefly for a returned block.
@@ -228,44 +223,17 @@ impl<B: Backend> Staging<B> {
         block: PinnedBlock<B>,
         copied: Result<B::Event, E>,
     ) -> Result<Arc<B::Event>, E> {
-        match copied {
-            Ok(event) => {
-                let event = Arc::new(event);
-                self.park(block, Some(Arc::clone(&event)));
-                Ok(event)
-            }
-            Err(error) => {
-                self.drop_block(block);
-                Err(error)
-            }
-        }
-    }
-
-    /// Drops a block that may still be in use, which is safe.
-    pub(crate) fn drop_block(&self, block: PinnedBlock<B>) {
-        let size = block.memory.len();
-        drop(block);
-        self.forget(size);
+        let event = Arc::new(copied?);
+        self.park(block, Some(Arc::clone(&event)));
+        Ok(event)
     }
 
     /// Releases idle blocks to the device. Returns the number of bytes.
     pub(crate) fn trim(&self) -> u64 {
-        let mut blocks = self.blocks.lock();
         // A block that fails to report is kept until a block is next needed.
-        let idle: Vec<_> = blocks.parked.extract_if(.., |parked| is_idle(parked) == Ok(true)).collect();
-        let bytes: u64 = idle.iter().map(|parked| parked.block.memory.len()).sum();
-        blocks.bytes -= bytes;
-        drop(blocks);
-        bytes
-    }
-
-    fn forget(&self, size: u64) -> bool {
-        let mut blocks = self.blocks.lock();
-        blocks.bytes -= size;
-        let others = blocks.bytes > 0;
-        drop(blocks);
-        self.returned.notify_all();
-        others
+        let is_idle = |parked: &mut Parked<B>| is_idle(parked) == Ok(true);
+        let idle: Vec<_> = self.blocks.lock().parked.extract_if(.., is_idle).collect();
+        idle.iter().map(|parked| parked.block.grant.bytes()).sum()
     }
 }
 

@@ -89,13 +89,8 @@ impl<B: Backend> Stager<B> {
 
     /// Creates a stager with at most `max_bytes` of pinned memory; below 1 MiB it never stages.
     pub fn with_max_bytes(device: &B, max_bytes: u64) -> Self {
-        let bounds = BlockBounds {
-            smallest: SMALLEST_SLOT,
-            largest: LARGEST_SLOT,
-            most: max_bytes,
-            grants_first: false,
-        };
-        Self { device: device.clone(), staging: Staging::new(device, Ledger::new(None), bounds) }
+        let bounds = BlockBounds { smallest: SMALLEST_SLOT, largest: LARGEST_SLOT, grants_first: false };
+        Self { device: device.clone(), staging: Staging::new(device, Ledger::new(max_bytes), bounds) }
     }
 
     /// Copies `source` to `destination` in order on `stream`.
@@ -132,7 +127,7 @@ impl<B: Backend> Stager<B> {
     /// Returns the bytes of its pinned memory, busy or idle.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
-        if fork::is_forked() { 0 } else { self.staging.blocks().bytes }
+        if fork::is_forked() { 0 } else { self.staging.ledger().charged() }
     }
 
     /// Releases slots whose copies are complete, and returns their bytes. A slot whose state the device

@@ -8,8 +8,8 @@ const KIB: u64 = 1 << 10;
 
 /// Blocks of up to 1 MiB on an otherwise unused device.
 fn staging(budget: u64, max_bytes: u64) -> Staging<HostDevice> {
-    let bounds = BlockBounds { smallest: 64 * KIB, largest: 1024 * KIB, most: max_bytes, grants_first: true };
-    Staging::new(&HostDevice::new(), Ledger::new(budget), bounds)
+    let bounds = BlockBounds { smallest: 64 * KIB, largest: 1024 * KIB, grants_first: true };
+    Staging::new(&HostDevice::new(), Ledger::new(budget).child(max_bytes), bounds)
 }
 
 fn block(staging: &Staging<HostDevice>, bytes: u64) -> PinnedBlock<HostDevice> {
@@ -24,7 +24,7 @@ fn is_later(staging: &Staging<HostDevice>, bytes: u64) -> bool {
 }
 
 fn bytes(staging: &Staging<HostDevice>) -> u64 {
-    staging.blocks().bytes
+    staging.ledger.charged()
 }
 
 fn retained(staging: &Staging<HostDevice>) -> u64 {
@@ -33,7 +33,7 @@ fn retained(staging: &Staging<HostDevice>) -> u64 {
 
 /// Bytes that are pinned and in use.
 fn live_bytes(staging: &Staging<HostDevice>) -> u64 {
-    staging.pinned.charged() - retained(staging)
+    staging.ledger.charged() - retained(staging)
 }
 
 fn allocations(staging: &Staging<HostDevice>) -> u64 {
@@ -148,7 +148,7 @@ fn test_thread_safe_concurrent_acquire_release() {
             });
         }
     });
-    let peak = staging.blocks().peak;
+    let peak = staging.ledger.peak();
     let all = bytes(&staging);
     assert!(peak <= 512 * KIB && all == retained(&staging));
     assert_eq!((staging.trim(), live_bytes(&staging)), (all, 0));
@@ -227,7 +227,7 @@ fn kept_blocks_stay_within_the_budget() {
     let staging = staging(64 * KIB, u64::MAX);
     staging.park(block(&staging, 64 * KIB), None);
     assert_eq!((live_bytes(&staging), retained(&staging)), (0, 64 * KIB));
-    assert!(staging.pinned.reserve(1).is_err(), "what is kept counts");
+    assert!(staging.ledger.reserve(1).is_err(), "what is kept counts");
     let again = block(&staging, 64 * KIB);
     assert_eq!((live_bytes(&staging), retained(&staging)), (64 * KIB, 0));
     drop(again);

@@ -1,41 +1,47 @@
-//! Callbacks that call the broker, change it, or panic.
+//! Callbacks that call the broker or change it.
 
-use super::{MIB, broker, device, pool};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use super::{MANY_CHUNKS, MIB, Warnings, broker, device};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vrampool::Pool;
+use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
-use vrampool_broker::{ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, Share};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 
-/// The most warnings that a test's hook answers: one more would be a commit without end.
-const MANY: u64 = 1000;
+/// A hook that calls a function before each request of a pool, which it numbers.
+struct Answering<F>(AtomicU64, F);
 
-type Shared<T> = Arc<OnceLock<T>>;
-
-/// A broker whose hook answers each warning, up to [`MANY`], and the number of warnings.
-fn answering(
-    answer: impl Fn(u64, &BrokerWarning) + Send + Sync + 'static,
-) -> (Broker<HostDevice>, Arc<AtomicU64>) {
-    let warnings = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&warnings);
-    let hook = move |warning: &BrokerWarning| {
-        let nth = seen.fetch_add(1, SeqCst);
-        if nth < MANY {
-            answer(nth, warning);
-        }
-    };
-    (Broker::builder(&pool(&device(MIB))).on_warning(hook).build().expect("a broker"), warnings)
+impl<F> fmt::Debug for Answering<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Answering").field(&self.0).finish_non_exhaustive()
+    }
 }
 
-/// Answers a warning of many chunks with a share.
-fn answering_by_share(share: impl Fn(u64) -> Share + Send + Sync + 'static) -> u64 {
-    let client: Shared<ClientHandle<HostDevice>> = Arc::default();
+impl<F: Fn(u64) + Send + Sync> Hook for Answering<F> {
+    fn name(&self) -> &str {
+        "answering"
+    }
+
+    fn before_request(&self, _: &HookEvent<'_>) {
+        (self.1)(self.0.fetch_add(1, SeqCst));
+    }
+}
+
+/// A broker whose pool calls `answer` before each request.
+fn answering(answer: impl Fn(u64) + Send + Sync + 'static) -> (Broker<HostDevice>, Warnings) {
+    let pool = Pool::builder(&device(MIB)).hook(Answering(AtomicU64::new(0), answer)).build();
+    Warnings::of(Broker::builder(&pool.expect("a pool")))
+}
+
+/// The requests of a commit are answered by these shares, one each. Returns the number of warnings.
+fn answered_by_shares(shares: &'static [f64]) -> usize {
+    let client: Arc<OnceLock<ClientHandle<HostDevice>>> = Arc::default();
     let theirs = Arc::clone(&client);
-    let (broker, warnings) = answering(move |nth, warning| {
-        if let (BrokerWarning::ManyChunks { .. }, Some(client)) = (warning, theirs.get()) {
-            client.set_share(share(nth)).expect("a share");
+    let (broker, warnings) = answering(move |nth| {
+        if let (Some(&share), Some(client)) = (shares.get(nth as usize), theirs.get()) {
+            client.set_share(Share::Fixed(share)).expect("a share");
         }
     });
     let handle = broker.register(Client::new("a").share(Share::Fixed(0.25))).expect("a client");
@@ -44,25 +50,24 @@ fn answering_by_share(share: impl Fn(u64) -> Share + Send + Sync + 'static) -> u
     broker.commit("default").expect("it fits in chunks").run(|_, _| Ok(())).expect("a run");
     let stats = client.stats();
     assert!(stats.held_bytes > 0 && stats.held_bytes <= stats.cap_bytes, "{stats:?}");
-    warnings.load(SeqCst)
+    warnings.count(MANY_CHUNKS)
 }
 
 #[test]
 fn a_warning_that_is_answered_by_the_same_share_comes_once() {
-    assert_eq!(answering_by_share(|_| Share::Fixed(0.25)), 1);
+    assert_eq!(answered_by_shares(&[0.25]), 1);
 }
 
 #[test]
 fn a_warning_that_is_answered_by_another_share_comes_once() {
-    assert_eq!(answering_by_share(|nth| Share::Fixed([0.1, 0.25][nth as usize % 2])), 1);
+    assert_eq!(answered_by_shares(&[0.1, 0.25, 0.1]), 1);
 }
 
 /// Each new plan of so many chunks gives a warning.
 #[test]
 fn an_equal_share_changes_no_plan() {
     let (broker, warnings) = broker(&device(MIB));
-    let is_of_plan = |warning: &&BrokerWarning| matches!(warning, BrokerWarning::ManyChunks { .. });
-    let plans = || warnings.lock().expect("no panic").iter().filter(is_of_plan).count();
+    let plans = || warnings.count(MANY_CHUNKS);
     for (nth, share) in [Share::Auto, Share::Fixed(0.5), Share::Bytes(MIB / 4)].into_iter().enumerate() {
         let client = broker.register(Client::new("a").share(share)).expect("a client");
         client.queue(ArrayRequest::scratch("x", [64 * MIB], 1)).expect("queued");
@@ -109,48 +114,16 @@ fn shares_that_change_all_the_time_end_no_commit_in_a_loop() {
     broker.commit("default").expect("it is unchanged");
 }
 
-/// A client, and the number of warnings; `answer` is called with the client for each.
-fn warned(
-    answer: impl Fn(u64, &ClientHandle<HostDevice>) + Send + Sync + 'static,
-) -> (Shared<ClientHandle<HostDevice>>, Arc<AtomicU64>) {
-    let client: Shared<ClientHandle<HostDevice>> = Arc::default();
-    let theirs = Arc::clone(&client);
-    let (broker, warnings) = answering(move |nth, _| answer(nth, theirs.get().expect("it is registered")));
-    client.get_or_init(|| broker.register(Client::new("a")).expect("a client"));
-    (client, warnings)
-}
-
-/// A warning that a share leaves too little is answered by another such share.
 #[test]
-fn a_hook_is_not_called_for_what_it_does_itself() {
-    let (client, warnings) = warned(|nth, client| {
-        client.set_share(Share::Fixed(0.96 + nth as f64 / 1000.0)).expect("a share");
-    });
-    // Later ones come again.
-    for nth in 1..=2 {
-        client.get().expect("a client").set_share(Share::Fixed(0.99)).expect("a share");
-        assert_eq!(warnings.load(SeqCst), nth);
-    }
-}
-
-#[test]
-fn a_hook_that_panicked_is_called_again() {
-    let (client, warnings) = warned(|nth, _| assert_ne!(nth, 0, "of the hook's"));
-    let client = client.get().expect("a client");
-    assert!(catch_unwind(AssertUnwindSafe(|| client.set_share(Share::Fixed(0.99)))).is_err());
-    client.set_share(Share::Fixed(0.98)).expect("a share");
-    assert_eq!(warnings.load(SeqCst), 2);
-}
-
-#[test]
-fn a_hook_may_queue_and_not_commit() {
+fn a_callback_of_a_commit_may_ask_and_not_commit() {
     let seen = Arc::new(AtomicU64::new(0));
-    let (broker, refused): (Shared<Broker<HostDevice>>, _) = (Arc::default(), Arc::clone(&seen));
+    let (broker, refused): (Arc<OnceLock<Broker<HostDevice>>>, _) = (Arc::default(), Arc::clone(&seen));
     let theirs = Arc::clone(&broker);
-    let (new, _) = answering(move |_, _| {
-        let error = theirs.get().expect("a broker").commit("default").expect_err("it is in a commit");
+    let (new, _) = answering(move |_| {
+        let broker = theirs.get().expect("a broker");
+        let error = broker.commit("default").expect_err("it is in a commit");
         assert!(matches!(error, BrokerError::Reentrant), "{error}");
-        refused.fetch_add(1, SeqCst);
+        refused.fetch_add(broker.stats().clients as u64, SeqCst);
     });
     let broker = broker.get_or_init(|| new);
     let client = broker.register(Client::new("a")).expect("a client");

@@ -1,11 +1,11 @@
 //! How requests become one partition.
 
-use super::{MIB, broker, device, pool};
+use super::{MANY_CHUNKS, MIB, broker, device, pool};
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::DeviceKind;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Event, Placement};
-use vrampool_broker::{ArrayRequest, Broker, BrokerError, BrokerWarning, ChunkError, Client, Share};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, ChunkError, Client, Share};
 use vrampool_test_support::close_gate;
 
 fn bytes(label: &str, count: u64) -> ArrayRequest {
@@ -16,7 +16,7 @@ fn bytes(label: &str, count: u64) -> ArrayRequest {
 fn test_get_chunk_parameters_unchunkable_exceeds_memory() {
     let (broker, _) = broker(&device(MIB));
     let client = broker.register(Client::new("client")).expect("a client");
-    client.queue(bytes("whole", 2 * MIB).unchunkable()).expect("queued");
+    client.queue(bytes("whole", 2 * MIB).chunk_axis(None)).expect("queued");
     let error = broker.commit("default").expect_err("nothing can be cut");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::AllUnchunkable { .. })), "{error}");
     // One run is none that could be cut either.
@@ -31,13 +31,13 @@ fn test_get_chunk_parameters_unchunkable_exceeds_memory() {
 fn test_get_chunk_parameters_unchunkable_alone_exceeds_memory() {
     let (broker, _) = broker(&device(MIB));
     let client = broker.register(Client::new("client")).expect("a client");
-    client.queue(bytes("whole", 2 * MIB).unchunkable()).expect("queued");
+    client.queue(bytes("whole", 2 * MIB).chunk_axis(None)).expect("queued");
     client.queue(bytes("cut", 1000)).expect("queued");
     let error = broker.commit("default").expect_err("what cannot be cut is too large");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::UnchunkableTooLarge { .. })), "{error}");
     assert!(error.to_string().contains("Unchunkable arrays require"), "{error}");
     assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held_bytes == 0);
-    client.withdraw().expect("withdrawn");
+    assert!(client.forget("whole").expect("registered"));
     client.queue(bytes("cut", 1000)).expect("queued");
     assert!(broker.commit("default").is_ok());
 }
@@ -49,7 +49,7 @@ fn test_get_chunk_parameters_warns_and_raises_when_unfittable() {
     client.queue(ArrayRequest::scratch("large", [10, 5000], 1)).expect("queued");
     let error = broker.commit("default").expect_err("not even one run fits");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::SingleRunTooLarge { .. })), "{error}");
-    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::ManyChunks { .. }]));
+    assert_eq!((warnings.count(MANY_CHUNKS), warnings.count("")), (1, 1));
 }
 
 /// CuBIE's estimate did not count what a pool rounds up to, so that an exact fit could run out of memory.
@@ -125,15 +125,14 @@ fn test_active_cap_chunking_leaves_unrelated_stream_running() {
     device.synchronize(&blocked).expect("no failure");
 }
 
-/// What a request says there is, and not what its first axis has.
+/// The extent of the chunk axis, and not what the first axis has.
 #[test]
 fn test_allocate_queue_extracts_num_runs() {
     let (broker, _) = broker(&device(100 * MIB));
     let client = broker.register(Client::new("client")).expect("a client");
-    let table = bytes("table", 64).unchunkable().total_runs(500);
-    client.queue(table).expect("queued");
+    client.queue(bytes("table", 64).chunk_axis(None)).expect("queued");
     let plan = broker.commit("default").expect("it fits");
-    assert_eq!((plan.partition().runs(), plan.partition().chunks()), (500, 1));
+    assert_eq!((plan.partition().runs(), plan.partition().chunks()), (1, 1));
     client.queue(ArrayRequest::scratch("states", [3, 2, 500], 4).chunk_axis(2)).expect("queued");
     assert_eq!(broker.commit("default").expect("it fits").partition().runs(), 500);
 }
@@ -143,10 +142,8 @@ fn test_allocate_queue_uses_first_request_total_runs() {
     let (broker, _) = broker(&device(100 * MIB));
     let client = broker.register(Client::new("client")).expect("a client");
     // The first that says more than one.
-    client.queue(bytes("table", 64).unchunkable()).expect("queued");
-    client
-        .queue(ArrayRequest::scratch("states", [10, 150], 4).chunk_axis(1).total_runs(150))
-        .expect("queued");
+    client.queue(bytes("table", 64).chunk_axis(None)).expect("queued");
+    client.queue(ArrayRequest::scratch("states", [10, 150], 4).chunk_axis(1)).expect("queued");
     client.queue(ArrayRequest::scratch("more", [5, 150], 4).chunk_axis(1)).expect("queued");
     let plan = broker.commit("default").expect("it fits");
     assert_eq!((plan.partition().chunk_len(), plan.partition().chunks()), (150, 1));
@@ -183,7 +180,6 @@ fn test_allocate_queue_multiple_instances_group_limit() {
     one.queue(bytes("x", 40 * MIB)).expect("queued");
     two.queue(ArrayRequest::scratch("y", [40 * MIB / 2, 2], 1).chunk_axis(None)).expect("queued");
     assert!(broker.commit("solver").is_err(), "40 MiB that cannot be cut are more than both have");
-    two.withdraw().expect("withdrawn");
     two.queue(bytes("y", 40 * MIB)).expect("queued");
     let plan = broker.commit("solver").expect("it fits in three");
     assert_eq!(plan.partition().chunks(), 3);

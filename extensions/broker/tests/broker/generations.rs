@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::Call;
 use vrampool::{Backend, BackendError, Placement};
-use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, HostBacking, LimitMode, Share};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, HostBacking, Share};
 
 #[test]
-fn a_limit_mode_that_is_turned_on_counts_from_the_next_commit_on() {
+fn shares_that_are_enforced_count_from_the_next_commit_on() {
     let (broker, _) = broker(&device(MIB));
     let client = broker.register(Client::new("a").group("a")).expect("a client");
-    let _other = broker.register(Client::new("b").group("b")).expect("a client");
+    let other = broker.register(Client::new("b").group("b")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [MIB], 1)).expect("queued");
     let plan = broker.commit("a").expect("it fits");
     assert_eq!(client.stats().held_bytes, MIB);
-    broker.set_limit_mode(LimitMode::Active);
+    other.set_share(Share::Fixed(0.25)).expect("a share");
     plan.run(|_, _| Ok(())).expect("a run");
     assert!(client.stats().held_bytes <= client.stats().cap_bytes, "{:?}", client.stats());
 }
@@ -160,7 +160,6 @@ fn an_idle_client_keeps_nothing_past_its_share_that_another_wants() {
     let idle = broker.register(Client::new("a").group("a")).expect("a client");
     idle.queue(ArrayRequest::scratch("x", [MIB], 1)).expect("queued");
     broker.commit("a").expect("it fits");
-    broker.set_limit_mode(LimitMode::Active);
     let other = broker.register(Client::new("b").group("b").share(Share::Fixed(0.5))).expect("a client");
     other.queue(ArrayRequest::scratch("x", [2 * MIB], 1)).expect("queued");
     let chunk = broker.commit("b").expect("it fits").partition().chunk_len();
@@ -184,7 +183,7 @@ fn a_stream_that_is_out_keeps_no_memory() {
     for label in ["x", "y"] {
         client.queue(ArrayRequest::scratch(label, [64, 128 * KIB], 1)).expect("queued");
     }
-    client.queue(ArrayRequest::scratch("z", [OWN], 1).unchunkable()).expect("queued");
+    client.queue(ArrayRequest::scratch("z", [OWN], 1).chunk_axis(None)).expect("queued");
     broker.set_streams("default", 2).expect("idle");
     let plan = broker.commit("default").expect("it fits");
     let of_a_stream = plan.partition().chunk_len() * 2 * 128 * KIB + OWN;

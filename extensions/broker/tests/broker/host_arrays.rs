@@ -29,10 +29,10 @@ fn test_choose_host_memory_type_applies_policy() {
     assert_eq!(broker.stats().pinned_live_bytes, 0);
 }
 
-/// 0.8 of the host's memory; and as many pinned bytes as the device has.
+/// As many pinned bytes as the device has. The default threshold is that of `budget` in `src/builder.rs`.
 #[test]
 fn test_choose_host_memory_type_default_threshold() {
-    let broker = Broker::builder(&pool(&device(MIB))).host_memory(10 * MIB).build().expect("a broker");
+    let broker = Broker::builder(&pool(&device(MIB))).spill_threshold(8 * MIB).build().expect("a broker");
     let backing = |bytes| broker.host_array(bytes).expect("an array").backing();
     assert_eq!(backing(8 * MIB + 1), HostBacking::File);
     assert_eq!(backing(8 * MIB), HostBacking::Pageable);
@@ -221,7 +221,7 @@ fn arrays_in_memory_are_bounded_together() {
     let directory = tempfile::tempdir().expect("a directory");
     let backings = |pinned_max: u64| {
         let broker = Broker::builder(&pool(&device(1 << 40)))
-            .host_memory(100 * MIB)
+            .spill_threshold(80 * MIB)
             .pinned_max(pinned_max)
             .spill_directory(directory.path())
             .build()

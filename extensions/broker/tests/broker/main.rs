@@ -64,11 +64,13 @@ mod shrinking_shares;
 mod staging;
 mod stream_groups;
 
-use std::sync::{Arc, Mutex};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool::Pool;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool_broker::{
-    ArrayId, ArrayRequest, Broker, BrokerError, BrokerWarning, Chunk, Client, ClientHandle, Plan, Progress,
+    ArrayId, ArrayRequest, Broker, BrokerBuilder, BrokerError, Chunk, Client, ClientHandle, Plan, Progress,
     RunReport,
 };
 
@@ -83,16 +85,55 @@ pub(crate) fn pool(device: &HostDevice) -> Pool<HostDevice> {
     Pool::new(device).expect("a pool")
 }
 
+/// Keeps all warnings of this process.
+struct Kept(Mutex<Vec<String>>);
+
+static KEPT: Kept = Kept(Mutex::new(Vec::new()));
+
+impl Log for Kept {
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        of.level() <= Level::Warn
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            self.0.lock().expect("no panic").push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The warnings that one broker logs.
+#[derive(Debug)]
+pub(crate) struct Warnings(String);
+
+impl Warnings {
+    /// Names a broker, and keeps what it logs from now on.
+    pub(crate) fn of(builder: BrokerBuilder<HostDevice>) -> (Broker<HostDevice>, Self) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Another test may have set it.
+        let _ = log::set_logger(&KEPT);
+        log::set_max_level(LevelFilter::Warn);
+        let name = format!("broker {}", NEXT.fetch_add(1, Relaxed));
+        let prefix = format!("broker {name}: ");
+        (builder.name(name).build().expect("a broker"), Self(prefix))
+    }
+
+    /// The number of warnings with this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        let is_own = |line: &&String| line.strip_prefix(&self.0).is_some_and(|line| line.contains(text));
+        KEPT.0.lock().expect("no panic").iter().filter(is_own).count()
+    }
+}
+
+/// Each new plan of so many chunks gives this warning.
+pub(crate) const MANY_CHUNKS: &str = "the batch needs many chunks";
+
 /// A broker with little staging, and the warnings that it gives.
-pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Arc<Mutex<Vec<BrokerWarning>>>) {
-    let warnings = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&warnings);
-    let broker = Broker::builder(&pool(device))
-        .staging(64 << 10, 64 << 10)
-        .pinned_max(u64::MAX)
-        .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))
-        .build();
-    (broker.expect("a broker"), warnings)
+pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Warnings) {
+    let builder = Broker::builder(&pool(device)).staging(64 << 10, 64 << 10).pinned_max(u64::MAX);
+    Warnings::of(builder)
 }
 
 /// A device and a broker with `bytes` for its clients, besides the memory of its staging.

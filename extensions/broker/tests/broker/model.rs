@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, Pool, Source};
-use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, LimitMode, Share};
+use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 
 /// The device's bytes.
 const DEVICE: u64 = 256 << 10;
@@ -37,6 +37,7 @@ struct Array {
 struct Member {
     group: usize,
     client: ClientHandle<HostDevice>,
+    share: Share,
     queued: BTreeMap<&'static str, Array>,
     committed: BTreeMap<&'static str, Array>,
 }
@@ -120,13 +121,11 @@ impl Model {
                 let index = choices.below(self.members.len() as u64)? as usize;
                 let share = share(choices)?;
                 // A share that does not go with the others changes nothing.
-                let _ = self.members[index].client.set_share(share);
+                if self.members[index].client.set_share(share).is_ok() {
+                    self.members[index].share = share;
+                }
             }
             13 => {
-                let mode = [LimitMode::Passive, LimitMode::Active][choices.below(2)? as usize];
-                self.broker.set_limit_mode(mode);
-            }
-            14 => {
                 self.broker.evict_all().expect("no callback");
                 assert_eq!(self.broker.stats().held_bytes, 0);
                 assert_eq!(self.free(), DEVICE);
@@ -151,10 +150,11 @@ impl Model {
     }
 
     fn register(&mut self, group: usize, choices: &mut Choices<'_>) -> Option<()> {
-        let client = Client::new("a").group(GROUPS[group]).share(share(choices)?);
+        let share = share(choices)?;
+        let client = Client::new("a").group(GROUPS[group]).share(share);
         if let Ok(client) = self.broker.register(client) {
             let (queued, committed) = Default::default();
-            self.members.push(Member { group, client, queued, committed });
+            self.members.push(Member { group, client, share, queued, committed });
         }
         Some(())
     }
@@ -166,7 +166,7 @@ impl Model {
         let member = &mut self.members[index];
         let request =
             ArrayRequest::scratch(label, [self.runs[member.group], array.run_bytes], 1).chunk_axis(0);
-        let request = if array.is_cut { request } else { request.unchunkable() };
+        let request = if array.is_cut { request } else { request.chunk_axis(None) };
         member.client.queue(request).expect("queued");
         member.queued.insert(label, array);
         Some(())
@@ -192,7 +192,8 @@ impl Model {
         let own: u64 = members().map(|member| member.client.stats().held_bytes).sum();
         let all = self.broker.stats().held_bytes;
         let cap: u64 = members().map(|member| member.client.stats().cap_bytes).sum();
-        let cap = if self.broker.limit_mode() == LimitMode::Active { cap } else { u64::MAX };
+        let is_automatic = |member: &Member| matches!(member.share, Share::Auto | Share::Fixed(0.0));
+        let cap = if self.members.iter().all(is_automatic) { u64::MAX } else { cap };
         match plan {
             Ok(plan) => {
                 let (len, slots) = (plan.partition().chunk_len(), plan.streams() as u64);

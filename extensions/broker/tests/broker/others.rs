@@ -1,10 +1,10 @@
 //! Other users of the device. A second process on a GPU: `tests/cuda_second_process.rs`.
 
-use super::{MIB, Squarer, device, pool};
-use std::sync::{Arc, Mutex};
+use super::{MIB, Squarer, Warnings, device, pool};
+use std::sync::Mutex;
 use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Placement};
-use vrampool_broker::{ArrayRequest, Broker, BrokerWarning, Client, Progress};
+use vrampool_broker::{ArrayRequest, Broker, Client, Progress};
 
 #[test]
 fn a_reserve_is_left_to_others() {
@@ -26,14 +26,8 @@ fn a_reserve_is_left_to_others() {
 fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
     for streams in [1, 2, 3] {
         let device = device(4 * MIB);
-        let warnings = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&warnings);
-        let broker = Broker::builder(&pool(&device))
-            .staging(64 << 10, 64 << 10)
-            .reserve(MIB)
-            .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))
-            .build()
-            .expect("a broker");
+        let builder = Broker::builder(&pool(&device)).staging(64 << 10, 64 << 10).reserve(MIB);
+        let (broker, warnings) = Warnings::of(builder);
         let squarer = Squarer::new(&broker, Client::new("client"), 4_000_000);
         broker.set_streams("default", streams).expect("idle");
         let plan = broker.commit("default").expect("it fits");
@@ -50,8 +44,7 @@ fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
         assert_eq!(grabbed.lock().expect("no panic").len(), 8, "others got what they need");
         assert!(report.shrinks > 0 && report.chunk_len < before, "{report:?}");
         assert!(report.chunks > plan.partition().chunks());
-        let shrunk = |warning: &&BrokerWarning| matches!(warning, BrokerWarning::Shrunk { .. });
-        assert_eq!(warnings.lock().expect("no panic").iter().filter(shrunk).count() as u64, report.shrinks);
+        assert_eq!(warnings.count("the group `default` goes on with") as u64, report.shrinks);
         // The next run takes the memory that is available then.
         drop(grabbed);
         assert!(squarer.run(&plan).expect("a run").chunk_len > report.chunk_len);

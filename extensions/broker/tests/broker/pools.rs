@@ -129,7 +129,7 @@ fn idle_clients_are_evicted_where_a_limit_above_leaves_less() {
         let broker = Broker::builder(&pool).build().expect("a broker");
         let commit = |group: &'static str| {
             let client = broker.register(Client::new(group).group(group)).expect("a client");
-            client.queue(ArrayRequest::scratch("x", [4 * MIB], 1).unchunkable()).expect("queued");
+            client.queue(ArrayRequest::scratch("x", [4 * MIB], 1).chunk_axis(None)).expect("queued");
             broker.commit(group).expect("the idle one gives way");
             client
         };

@@ -9,7 +9,7 @@ use vrampool_broker::{ArrayRequest, Broker, BrokerError, Chunk, Client, ClientHa
 /// A client in a group of its name, with one array that cannot be cut.
 fn holder(broker: &Broker<HostDevice>, name: &str, bytes: u64) -> ClientHandle<HostDevice> {
     let client = broker.register(Client::new(name).group(name)).expect("a client");
-    client.queue(ArrayRequest::scratch("x", [bytes], 1).unchunkable()).expect("queued");
+    client.queue(ArrayRequest::scratch("x", [bytes], 1).chunk_axis(None)).expect("queued");
     client
 }
 

@@ -1,7 +1,7 @@
 //! Limits of the memory that each client may hold.
 
 use super::{MIB, broker, device};
-use vrampool_broker::{ArrayRequest, BrokerError, BrokerWarning, Client, LimitMode, Share, ShareError};
+use vrampool_broker::{ArrayRequest, BrokerError, Client, Share, ShareError};
 
 #[test]
 fn test_register_and_drop_change_everybodys_share() {
@@ -24,13 +24,24 @@ fn test_register_and_drop_change_everybodys_share() {
 #[test]
 fn giving_a_share_turns_limits_on() {
     let (broker, _) = broker(&device(100 * MIB));
-    let _automatic = broker.register(Client::new("automatic")).expect("a client");
-    assert_eq!(broker.limit_mode(), LimitMode::Passive);
-    let fixed = broker.register(Client::new("fixed").share(Share::Fixed(0.2))).expect("a client");
-    assert_eq!(broker.limit_mode(), LimitMode::Active);
-    broker.set_limit_mode(LimitMode::Passive);
-    fixed.set_share(Share::Bytes(30 * MIB)).expect("a share");
-    assert_eq!((broker.limit_mode(), fixed.stats().cap_bytes), (LimitMode::Active, 30 * MIB));
+    let other = broker.register(Client::new("other").group("other")).expect("a client");
+    let automatic = broker.register(Client::new("automatic")).expect("a client");
+    automatic.queue(ArrayRequest::scratch("x", [100 * MIB], 1)).expect("queued");
+    let held = || {
+        broker.commit("default").expect("it fits").run(|_, _| Ok(())).expect("a run");
+        automatic.stats().held_bytes
+    };
+    assert_eq!((automatic.stats().cap_bytes, held()), (50 * MIB, 100 * MIB));
+    let fixed =
+        broker.register(Client::new("fixed").group("fixed").share(Share::Fixed(0.2))).expect("a client");
+    assert_eq!(held(), 40 * MIB);
+    // Without a share, whether it changes or ends, all may take all again.
+    fixed.set_share(Share::Auto).expect("a share");
+    assert_eq!(held(), 100 * MIB);
+    other.set_share(Share::Bytes(30 * MIB)).expect("a share");
+    assert_eq!((held(), other.stats().cap_bytes), (35 * MIB, 30 * MIB));
+    drop(other);
+    assert_eq!((automatic.stats().cap_bytes, held()), (50 * MIB, 100 * MIB));
 }
 
 /// CuBIE added the client, and then raised.
@@ -41,7 +52,7 @@ fn test_register_proportion_out_of_range() {
         let error = broker.register(Client::new("greedy").share(share)).expect_err("no such share");
         assert!(matches!(error, BrokerError::Share(ShareError::OutOfRange { .. })), "{error}");
     }
-    assert_eq!((broker.stats().clients, broker.limit_mode()), (0, LimitMode::Passive));
+    assert_eq!(broker.stats().clients, 0);
     let client = broker.register(Client::new("modest").share(Share::Fixed(0.9))).expect("nothing is taken");
     let error = client.set_share(Share::Fixed(2.0)).expect_err("no such share");
     assert!(matches!(error, BrokerError::Share(_)) && client.stats().proportion == 0.9);
@@ -51,7 +62,7 @@ fn test_register_proportion_out_of_range() {
 fn test_add_manual_proportion_warns_low_autopool_and_auto_raises() {
     let (broker, warnings) = broker(&device(100 * MIB));
     let _fixed = broker.register(Client::new("fixed").share(Share::Fixed(0.97))).expect("a client");
-    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::SharesNearlyAll { .. }]));
+    assert_eq!((warnings.count("fixed shares are 0.970 of the device"), warnings.count("")), (1, 1));
     let error = broker.register(Client::new("automatic")).expect_err("there is no room");
     assert!(matches!(error, BrokerError::Share(ShareError::BelowFloor { .. })), "{error}");
     assert_eq!(broker.stats().clients, 1);
