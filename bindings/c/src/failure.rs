@@ -174,7 +174,6 @@ impl From<BrokerError> for Failure {
         let status = match cause {
             BrokerError::Memory(error) => Self::from(error).status,
             BrokerError::Chunk(_) | BrokerError::HostMemory { .. } => Status::OUT_OF_MEMORY,
-            BrokerError::Deregistered(_) => Status::INVALID_HANDLE,
             BrokerError::Setting { .. } => Status::CONFIGURATION,
             BrokerError::Busy { .. } | BrokerError::Changing { .. } | BrokerError::Reentrant => Status::BUSY,
             // Arguments, and files, whose text has the cause.

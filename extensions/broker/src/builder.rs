@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use vrampool::{Pool, SizeClasses, Source};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::Ledger;
 use vrampool_backend::spi::host_memory;
 use vrampool_backend::{Backend, DeviceKind};
@@ -158,7 +159,7 @@ impl<B: Backend> BrokerBuilder<B> {
         // Multiples of 512 bytes, because chunks are few and large.
         let pool = self.pool.child(&*self.name).size_classes(SizeClasses::EXACT).max_buffers_per_bucket(None);
         let pool = pool.magazine_bytes(0).cached_class(None).source(source).limit(self.budget).build()?;
-        Ok(Broker::of(BrokerCore {
+        let core = BrokerCore {
             staging: Staging::new(&device, pinned.child(staging_bytes), bounds),
             pinned,
             spilled: Ledger::new(None),
@@ -184,7 +185,8 @@ impl<B: Backend> BrokerBuilder<B> {
                 ended: BTreeMap::new(),
             }),
             device,
-        }))
+        };
+        Ok(Broker { core: ForkArc::new(core) })
     }
 
     fn check(&self) -> Result<(), BrokerError> {

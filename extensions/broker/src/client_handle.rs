@@ -65,7 +65,8 @@ impl<B: Backend> ClientHandle<B> {
         request.check()?;
         let id = ArrayId::next();
         let mut state = self.core.state.lock();
-        let entry = state.entry(self.id)?;
+        // The client of a handle is registered.
+        let Some(entry) = state.clients.get_mut(&self.id) else { return Ok(id) };
         entry.queue.retain(|queued| queued.request.label != request.label);
         entry.queue.push(Queued { id, request });
         Ok(id)
@@ -80,7 +81,7 @@ impl<B: Backend> ClientHandle<B> {
     pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
         fork::check()?;
         let mut state = self.core.state.lock();
-        let entry = state.entry(self.id)?;
+        let Some(entry) = state.clients.get_mut(&self.id) else { return Ok(false) };
         let mut ids = Vec::new();
         for queue in [&mut entry.queue, &mut entry.requests] {
             let forgotten = queue.extract_if(.., |queued| queued.request.label == label);
@@ -114,14 +115,6 @@ impl<B: Backend> ClientHandle<B> {
         drop(state);
         self.warn_of(warned);
         Ok(())
-    }
-
-    /// Returns its group.
-    #[must_use]
-    pub fn group(&self) -> String {
-        let state = self.core.state_of_parent();
-        let entry = state.as_ref().and_then(|state| state.clients.get(&self.id));
-        entry.map(|entry| entry.client.group.clone()).unwrap_or_default()
     }
 
     /// Returns the client's memory figures.

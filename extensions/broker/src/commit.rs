@@ -79,7 +79,7 @@ impl<B: Backend> BrokerCore<B> {
             return Ok(None);
         }
         for (client, requests) in wanted {
-            if let Ok(entry) = state.entry(client) {
+            if let Some(entry) = state.clients.get_mut(&client) {
                 // Later requests are for the next commit.
                 entry.queue.retain(|queued| !requests.iter().any(|request| request.id == queued.id));
                 entry.requests = requests;
@@ -182,9 +182,9 @@ impl<B: Backend> BrokerCore<B> {
         for (array, slot) in needed {
             // After a failure this stays with the client, for the next attempt.
             let held = self.allocate(array, (!array.is_shared()).then_some(slot), len, &streams[slot])?;
-            match self.state.lock().clients.get_mut(&array.client) {
-                Some(entry) => entry.memory.push(held),
-                None => return Err(BrokerError::Deregistered(array.client)),
+            // Without the client, which has ended meanwhile, the group is planned again.
+            if let Some(entry) = self.state.lock().clients.get_mut(&array.client) {
+                entry.memory.push(held);
             }
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! Errors of a broker.
 
-use crate::id::ClientId;
 use crate::partition::ChunkError;
 use crate::share::ShareError;
 use std::io;
@@ -58,9 +57,6 @@ pub enum BrokerError {
     /// A callback made a call that only the caller of the commit may make.
     #[error("a broker cannot commit within a callback of a commit; commit after the callback returns")]
     Reentrant,
-    /// The client is no longer registered.
-    #[error("{0} is not registered because its handle was dropped; register the client again")]
-    Deregistered(ClientId),
     /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
     #[error("{stage} of chunk {chunk} (runs {} to {}) failed", range.start, range.end)]
     #[non_exhaustive]

@@ -6,7 +6,7 @@ use crate::error::BrokerError;
 use crate::host_array::{Bytes, HostArray, HostBacking, zero};
 use crate::plan::Plan;
 use crate::spilled::Spilled;
-use crate::state::{BrokerCore, Group, idle, trim};
+use crate::state::{BrokerCore, Group, trim};
 use crate::stats::{BrokerStats, RegisteredClient};
 use vrampool::Pool;
 use vrampool_backend::AllocationRequest;
@@ -46,10 +46,6 @@ impl<B: Backend> Clone for Broker<B> {
 }
 
 impl<B: Backend> Broker<B> {
-    pub(super) fn of(core: BrokerCore<B>) -> Self {
-        Self { core: ForkArc::new(core) }
-    }
-
     /// A client, until the handle is dropped.
     ///
     /// # Errors
@@ -106,9 +102,12 @@ impl<B: Backend> Broker<B> {
     /// Changes a setting of a group; `change` returns whether it was another one.
     fn set(&self, group: &str, change: impl FnOnce(&mut Group<B>) -> bool) -> Result<(), BrokerError> {
         let mut state = self.core.state.lock();
-        let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
-        if change(group) {
-            group.replan();
+        let entry = state.groups.entry(group.to_owned()).or_default();
+        if entry.is_running {
+            return Err(BrokerError::Busy { group: group.to_owned() });
+        }
+        if change(entry) {
+            entry.replan();
         }
         Ok(())
     }

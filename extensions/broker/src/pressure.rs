@@ -2,7 +2,7 @@
 
 use crate::error::BrokerError;
 use crate::id::ClientId;
-use crate::state::{BrokerCore, State, trim};
+use crate::state::{BrokerCore, Entry, trim};
 use vrampool::{Source, internal};
 use vrampool_backend::{Backend, BackendError, logging};
 
@@ -99,12 +99,17 @@ impl<B: Backend> BrokerCore<B> {
         let (mut freed, mut evicted) = (0_u64, Vec::new());
         {
             let mut state = self.state.lock();
-            let mut victims = idle_clients(&state, group);
-            victims.retain(|(_, _, group)| {
-                let (cap, held) = state.cap_and_held(group);
-                !past_share || held > cap
-            });
-            for (_, client, _) in victims {
+            let is_victim = |(_, entry): &(&ClientId, &Entry<B>)| {
+                let own = &entry.client.group;
+                // A run has the memory of its clients.
+                let is_idle = group.is_none_or(|group| own != group) && !entry.memory.is_empty();
+                let (cap, held) = state.cap_and_held(own);
+                is_idle && (!past_share || held > cap)
+            };
+            let victims = state.clients.iter().filter(is_victim);
+            let mut victims: Vec<_> = victims.map(|(&client, entry)| (entry.last_work, client)).collect();
+            victims.sort_unstable();
+            for (_, client) in victims {
                 if freed >= needed {
                     break;
                 }
@@ -133,18 +138,4 @@ impl<B: Backend> BrokerCore<B> {
             trim(&self.parent);
         }
     }
-}
-
-/// Returns the eviction candidates in order: the time of their last work, and their group.
-fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<(u64, ClientId, String)> {
-    let is_idle = |group: &str| state.groups.get(group).is_none_or(|group| !group.is_running);
-    let mut idle: Vec<_> = state
-        .clients
-        .iter()
-        .filter(|(_, entry)| group.is_none_or(|group| entry.client.group != group))
-        .filter(|(_, entry)| is_idle(&entry.client.group) && !entry.memory.is_empty())
-        .map(|(&client, entry)| (entry.last_work, client, entry.client.group.clone()))
-        .collect();
-    idle.sort_unstable();
-    idle
 }

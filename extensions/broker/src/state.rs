@@ -284,10 +284,6 @@ impl<B: Backend> Entry<B> {
 }
 
 impl<B: Backend> State<B> {
-    pub(crate) fn entry(&mut self, client: ClientId) -> Result<&mut Entry<B>, BrokerError> {
-        self.clients.get_mut(&client).ok_or(BrokerError::Deregistered(client))
-    }
-
     pub(crate) fn members<'a>(
         &'a self,
         group: &'a str,
@@ -376,12 +372,4 @@ pub(crate) fn trim<B: Backend>(pool: &Pool<B>) {
     if let Err(error) = pool.trim() {
         logging::warn!("pool {}: memory is kept that was to be released: {error}", pool.name());
     }
-}
-
-/// Returns the group if it is not running, so that its settings may change.
-pub(super) fn idle<'a, B: Backend>(
-    group: &'a mut Group<B>,
-    name: &str,
-) -> Result<&'a mut Group<B>, BrokerError> {
-    if group.is_running { Err(BrokerError::Busy { group: name.to_owned() }) } else { Ok(group) }
 }

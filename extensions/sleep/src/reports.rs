@@ -2,10 +2,9 @@
 
 use bytesize::ByteSize;
 use std::fmt;
-use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 use vrampool::figures;
-use vrampool::figures::{FigureLabel, Group};
+use vrampool::figures::FigureLabel;
 
 figures! {
     /// Results of a sleep or a wake.
@@ -66,12 +65,5 @@ impl fmt::Display for SleepReport {
             write!(f, ", in {:.3} s, {rate}/s", self.elapsed.as_secs_f64())?;
         }
         f.write_str(already)
-    }
-}
-
-impl AddAssign for SleepReport {
-    /// Adds bytes and times; `no_op` stays.
-    fn add_assign(&mut self, other: Self) {
-        self.merge(&other);
     }
 }

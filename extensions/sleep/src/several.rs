@@ -8,6 +8,7 @@ use crate::reports::{Clock, SleepReport};
 use std::time::{Duration, Instant};
 use vrampool::Backend;
 use vrampool::backend::{fork, logging};
+use vrampool::figures::Group;
 
 impl<B: Backend> SleepArena<B> {
     /// Releases all physical memory to the device, and keeps the addresses. As [`sleep_all`], without a wait for
@@ -76,7 +77,7 @@ pub fn sleep_all<'a, B: Backend>(
     let falling = detached.into_iter().map(|(arena, offload)| arena.save(offload, &progress));
     let falling = falling.collect::<Result<Vec<_>, _>>()?;
     let mut report = SleepReport { no_op: falling.is_empty(), ..SleepReport::default() };
-    falling.into_iter().map(Falling::commit).for_each(|of| report += of);
+    falling.into_iter().map(Falling::commit).for_each(|of| report.merge(&of));
     let report = begin.stop(report);
     logging::info!("asleep: {report}");
     Ok(report)
@@ -102,7 +103,7 @@ pub fn wake_all<'a, B: Backend>(
         waking.extend(arena.begin_wake(&progress)?);
     }
     let mut report = SleepReport { no_op: waking.is_empty(), ..SleepReport::default() };
-    waking.into_iter().map(Waking::commit).for_each(|of| report += of);
+    waking.into_iter().map(Waking::commit).for_each(|of| report.merge(&of));
     let report = begin.stop(report);
     logging::info!("awake: {report}");
     Ok(report)
