@@ -9,7 +9,6 @@ use crate::state::{BrokerCore, Settings, State};
 use crate::stats::BrokerCounts;
 use parking_lot::{Mutex, ReentrantMutex};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -37,6 +36,7 @@ const SMALLEST_BLOCK: u64 = 64 << 10;
 ///     .build()?;
 /// # Ok::<(), vrampool_broker::BrokerError>(())
 /// ```
+#[derive(Debug)]
 #[must_use]
 pub struct BrokerBuilder<B: Backend> {
     pool: Pool<B>,
@@ -227,15 +227,6 @@ fn granularity<B: Backend>(pool: &Pool<B>) -> u64 {
     }
     let reported = device.virtual_memory().and_then(|memory| memory.granularity(Default::default()).ok());
     reported.unwrap_or(1).max(1)
-}
-
-impl<B: Backend> fmt::Debug for BrokerBuilder<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BrokerBuilder")
-            .field("pool", &self.pool.name())
-            .field("reserve", &self.reserve)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use vrampool::{Buffer, Pool};
 use vrampool_backend::spi::Ledger;
 use vrampool_backend::{Backend, fork, logging};
 
+#[derive(Debug)]
 pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) device: B,
     pub(crate) settings: Settings,
@@ -50,6 +51,7 @@ impl<B: Backend> Drop for BrokerCore<B> {
 }
 
 /// Settings that do not change.
+#[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) total: u64,
@@ -354,16 +356,6 @@ impl<B: Backend> State<B> {
             all
         };
         self.members(group).map(|(id, entry)| (id, merge(entry))).collect()
-    }
-}
-
-impl<B: Backend> fmt::Debug for BrokerCore<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Broker")
-            .field("device", &self.device.id())
-            .field("total", &self.settings.total)
-            .field("state", &*self.state.lock())
-            .finish_non_exhaustive()
     }
 }
 
