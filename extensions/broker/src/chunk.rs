@@ -21,8 +21,8 @@ pub(crate) struct StreamSlot<B: Backend> {
     pub(crate) index: usize,
     pub(crate) stream: B::Stream,
     pub(crate) len: u64,
-    /// By array of the grant; `None` for arrays that all streams share.
-    pub(crate) memory: Vec<Option<Held<B>>>,
+    /// Without the arrays that all streams share.
+    pub(crate) memory: Vec<Held<B>>,
 }
 
 /// A part of a batch on the device, passed to the caller's work of a [run](crate::Execution::run).
@@ -115,8 +115,8 @@ pub(crate) struct Batch<'a, B: Backend> {
     pub(crate) core: &'a BrokerCore<B>,
     pub(crate) group: &'a str,
     pub(crate) grant: &'a Grant,
-    /// Memory of arrays that all streams share, by array.
-    pub(crate) common: &'a [Option<Held<B>>],
+    /// Memory of arrays that all streams share.
+    pub(crate) common: &'a [Held<B>],
     pub(crate) course: Mutex<RemainingChunks<'a, B>>,
     pub(crate) progress: Option<&'a ProgressHook<'a>>,
     pub(crate) watching: Mutex<()>,
@@ -153,15 +153,15 @@ impl<B: Backend> Batch<'_, B> {
     ) -> Result<(), (Stage, BrokerError)> {
         let stream = &slot.stream;
         let at = |stage| move |error| (stage, error);
-        let memory = |(place, array): (usize, &PlanArray)| {
-            let held = slot.memory[place].as_ref().or(self.common[place].as_ref());
+        let memory = |array: &PlanArray| {
+            let held = slot.memory.iter().chain(self.common).find(|held| held.array == array.id);
             let region = held.ok_or_else(|| unknown(array.id))?.buffer.on(stream)?;
             let bytes = self.core.request_bytes(array.layout.chunk_bytes(range.end - range.start));
             Ok(region.slice(..bytes.min(region.len()))?)
         };
-        let arrays = || self.grant.arrays.iter().enumerate();
-        let cut = || arrays().filter(|(_, array)| array.layout.is_cut);
-        let regions = arrays().map(memory).collect::<Result<_, _>>().map_err(at(Stage::Allocate))?;
+        let cut = || self.grant.arrays.iter().enumerate().filter(|(_, array)| array.layout.is_cut);
+        let regions = self.grant.arrays.iter().map(memory);
+        let regions = regions.collect::<Result<_, _>>().map_err(at(Stage::Allocate))?;
         let (index, range, grant) = (*index, range.clone(), self.grant);
         let chunk = Chunk { index, range, slot: slot.index, stream, grant, regions };
         let mut since = self.start.elapsed();
@@ -210,9 +210,8 @@ impl<B: Backend> Batch<'_, B> {
         let is_copied = if is_upload { Role::is_uploaded } else { Role::is_downloaded };
         let mut mover = Mover::new(&self.core.device, &self.core.staging, stream);
         let copied = self.grant.arrays.iter().enumerate().try_for_each(|(place, array)| {
-            let Some(held) = self.common[place].as_ref().filter(|_| is_copied(array.role)) else {
-                return Ok(());
-            };
+            let held = self.common.iter().find(|held| held.array == array.id);
+            let Some(held) = held.filter(|_| is_copied(array.role)) else { return Ok(()) };
             let region = held.buffer.on(stream)?.slice(..self.core.request_bytes(array.layout.bytes()))?;
             match is_upload {
                 true => mover.upload(&parts[place], &region),

@@ -88,8 +88,8 @@ struct Running<'a, B: Backend> {
     grant: Arc<Grant>,
     clients: Vec<ClientId>,
     slots: Vec<StreamSlot<B>>,
-    /// Memory that all streams share, by array.
-    common: Vec<Option<Held<B>>>,
+    /// Memory that all streams share.
+    common: Vec<Held<B>>,
     /// What the run adds to the broker's counts: nothing if its data did not match its arrays.
     counts: BrokerCounts,
 }
@@ -102,11 +102,10 @@ impl<'a, B: Backend> Running<'a, B> {
         let grant = core.commit_and_count(group)?;
         // New streams replace failed ones.
         let streams = core.streams(group, grant.slots)?;
-        let none = || grant.arrays.iter().map(|_| None).collect::<Vec<_>>();
         let len = grant.partition.chunk_len();
-        let slot = |(index, stream)| StreamSlot { index, stream, len, memory: none() };
+        let slot = |(index, stream)| StreamSlot { index, stream, len, memory: Vec::new() };
         let mut slots: Vec<_> = streams.into_iter().take(grant.slots).enumerate().map(slot).collect();
-        let (mut common, mut clients, mut unwanted) = (none(), Vec::new(), Vec::new());
+        let (mut common, mut clients, mut unwanted) = (Vec::new(), Vec::new(), Vec::new());
         let mut state = core.state.lock();
         state.clock += 1;
         let clock = state.clock;
@@ -114,11 +113,7 @@ impl<'a, B: Backend> Running<'a, B> {
             clients.push(client);
             unwanted.append(&mut entry.release(|held| grant.has_place(held)));
             for held in entry.memory.drain(..) {
-                let Some(at) = grant.arrays.iter().position(|array| array.id == held.array) else { continue };
-                match held.slot {
-                    Some(slot) => slots[slot].memory[at] = Some(held),
-                    None => common[at] = Some(held),
-                }
+                held.slot.map_or(&mut common, |slot| &mut slots[slot].memory).push(held);
             }
             entry.last_work = clock;
         }
@@ -132,9 +127,9 @@ impl<'a, B: Backend> Running<'a, B> {
     fn order_memory(&mut self) -> Result<(), BrokerError> {
         let first = self.slots[0].stream.clone();
         for StreamSlot { stream, memory, .. } in &mut self.slots {
-            memory.iter_mut().flatten().try_for_each(|held| held.buffer.reuse_on(stream))?;
+            memory.iter_mut().try_for_each(|held| held.buffer.reuse_on(stream))?;
         }
-        Ok(self.common.iter_mut().flatten().try_for_each(|held| held.buffer.reuse_on(&first))?)
+        Ok(self.common.iter_mut().try_for_each(|held| held.buffer.reuse_on(&first))?)
     }
 }
 
@@ -154,18 +149,15 @@ impl<B: Backend> Drop for Running<'_, B> {
                 entry.stats.chunks += self.counts.chunks;
             }
         }
-        let own = self.slots.drain(..).map(|slot| slot.memory);
-        for memory in own.chain([take(&mut self.common)]) {
-            for (array, held) in self.grant.arrays.iter().zip(memory) {
-                let Some(held) = held else { continue };
-                match state.clients.get_mut(&array.client) {
-                    Some(entry) if has_shrunk && held.layout.is_cut => {
-                        entry.stats.held_bytes -= held.footprint;
-                        unwanted.push(held);
-                    }
-                    Some(entry) => entry.memory.push(held),
-                    None => unwanted.push(held),
+        let own = self.slots.drain(..).flat_map(|slot| slot.memory);
+        for held in own.chain(self.common.drain(..)) {
+            match state.clients.get_mut(&held.client) {
+                Some(entry) if has_shrunk && held.layout.is_cut => {
+                    entry.stats.held_bytes -= held.footprint;
+                    unwanted.push(held);
                 }
+                Some(entry) => entry.memory.push(held),
+                None => unwanted.push(held),
             }
         }
         if let Some(entry) = state.groups.get_mut(self.group) {
@@ -289,17 +281,12 @@ impl<B: Backend> Batch<'_, B> {
             if slot.len <= len {
                 return Ok(true);
             }
-            for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
-                if let Some(held) = memory.take_if(|held| held.layout.is_cut) {
-                    self.core.release(array.client, held);
-                }
-            }
+            let cut = slot.memory.extract_if(.., |held| held.layout.is_cut);
+            cut.for_each(|held| self.core.release(held));
             trim(&self.core.pool);
-            let mut all = self.grant.arrays.iter().zip(&mut slot.memory);
-            let outcome: Result<(), BrokerError> = all.try_for_each(|(array, memory)| {
-                if array.layout.is_cut {
-                    *memory = Some(self.core.allocate(array, Some(slot.index), len, &slot.stream)?);
-                }
+            let mut cut = self.grant.arrays.iter().filter(|array| array.layout.is_cut);
+            let outcome: Result<(), BrokerError> = cut.try_for_each(|array| {
+                slot.memory.push(self.core.allocate(array, Some(slot.index), len, &slot.stream)?);
                 Ok(())
             });
             match outcome {
@@ -320,11 +307,7 @@ impl<B: Backend> Batch<'_, B> {
     /// Releases a stream's memory, because the others do its work. Returns their number.
     fn leave(&self, slot: &mut StreamSlot<B>) -> usize {
         let others = self.course.lock().set_slot(slot.index, 0);
-        for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
-            if let Some(held) = memory.take() {
-                self.core.release(array.client, held);
-            }
-        }
+        slot.memory.drain(..).for_each(|held| self.core.release(held));
         others
     }
 

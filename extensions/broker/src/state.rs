@@ -153,6 +153,7 @@ impl Grant {
 /// Memory of an array: of one stream's chunks, or of all streams.
 #[derive(Debug)]
 pub(crate) struct Held<B: Backend> {
+    pub(crate) client: ClientId,
     pub(crate) array: ArrayId,
     pub(crate) slot: Option<usize>,
     /// Number of runs that it has room for.
@@ -246,8 +247,9 @@ impl<B: Backend> BrokerCore<B> {
         let bytes = array.layout.chunk_bytes(len);
         let footprint = self.footprint(bytes);
         let buffer = self.pool.allocate(self.request_bytes(bytes), stream)?;
-        let held = Held { array: array.id, slot, len, layout: array.layout, footprint, buffer };
-        if let Some(entry) = self.state.lock().clients.get_mut(&array.client) {
+        let PlanArray { client, id: array, layout, .. } = *array;
+        let held = Held { client, array, slot, len, layout, footprint, buffer };
+        if let Some(entry) = self.state.lock().clients.get_mut(&client) {
             let ClientStats { held_bytes, peak_held_bytes, .. } = &mut entry.stats;
             *held_bytes += held.footprint;
             *peak_held_bytes = (*peak_held_bytes).max(*held_bytes);
@@ -255,9 +257,9 @@ impl<B: Backend> BrokerCore<B> {
         Ok(held)
     }
 
-    /// Releases memory that `client` held.
-    pub(crate) fn release(&self, client: ClientId, held: Held<B>) {
-        if let Some(entry) = self.state.lock().clients.get_mut(&client) {
+    /// Releases memory that a client held.
+    pub(crate) fn release(&self, held: Held<B>) {
+        if let Some(entry) = self.state.lock().clients.get_mut(&held.client) {
             entry.stats.held_bytes -= held.footprint;
         }
         drop(held);
