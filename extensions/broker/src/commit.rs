@@ -15,13 +15,8 @@ const ATTEMPTS: u32 = 64;
 const REPLANS: u32 = 32;
 
 impl<B: Backend> BrokerCore<B> {
-    /// Grants the requests of a group.
+    /// Grants the requests of a group. The caller has the turn.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
-        let _turn = self.take_turn()?;
-        self.commit_and_count(group)
-    }
-
-    pub(crate) fn commit_and_count(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let outcome = self.commit_in_turn(group);
         let counts = &mut self.state.lock().counts;
         *match &outcome {

@@ -65,6 +65,7 @@ impl<B: Backend> Broker<B> {
     /// released.
     pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
         fork::check()?;
+        let _turn = self.core.take_turn()?;
         let grant = self.core.commit(group)?;
         Ok(Plan::new(&self.core, group, grant))
     }

@@ -99,7 +99,7 @@ impl<'a, B: Backend> Running<'a, B> {
     /// other commit can evict it in between.
     fn begin(core: &'a BrokerCore<B>, group: &'a str) -> Result<Self, BrokerError> {
         let _turn = core.take_turn()?;
-        let grant = core.commit_and_count(group)?;
+        let grant = core.commit(group)?;
         // New streams replace failed ones.
         let streams = core.streams(group, grant.slots)?;
         let len = grant.partition.chunk_len();
