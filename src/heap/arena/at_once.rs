@@ -4,8 +4,8 @@
 //! A pool calls them under the lock that it has with the arena, and uses one buffer object for successive blocks. They
 //! never drop the last handle of a stream or a range.
 
-use super::{ArenaBuffer, ArenaRequest, LiveBlock, State, TakenBlock};
-use crate::heap::space::Zone;
+use super::{ArenaBuffer, ArenaRequest, TakenBlock};
+use crate::heap::space::{Extent, Zone};
 use crate::heap::{BackendState, Refill};
 use crate::streams::Streams;
 use smallvec::SmallVec;
@@ -27,13 +27,8 @@ impl<B: Backend> ArenaBuffer<B> {
         let state = backend_state.arena_mut::<B>().filter(|state| state.phase.is_attached())?;
         state.uses.ticks.used_by(stream.id());
         let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
-        let ((block, mut offset, size), stitched) = match state.take_hole(&request) {
-            Some(hole) => (hole, None),
-            None => {
-                let (TakenBlock { block, stitched }, offset, size) = state.take_unawaited(&request)?;
-                ((block, offset, size), stitched)
-            }
-        };
+        let TakenBlock { block, stitched } = state.take_at_once(&request)?;
+        let Extent { start: mut offset, bytes: mut size } = state.engine.extent(block);
         let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
@@ -41,6 +36,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let slot = state.slots.insert(block, writer);
         if let Some(place) = stitched {
             slot.has_more(place.more);
+            size = slot.blocks(block).map(|block| state.engine.extent(block).bytes).sum();
             offset = place.offset;
             // Not the last handle of the range: the state has one.
             (self.range, self.stitched_at) = (Some(place.memory), Some(offset));
@@ -75,56 +71,29 @@ impl<B: Backend> ArenaBuffer<B> {
             return false;
         }
         // A block that a reset made stale has no user.
-        let Some(user) = state.slots.sole_user(self.block) else { return false };
-        if self.stitched_at.is_some() {
-            return self.empty_stitched(state);
-        }
-        if state.marks(self.block, user) {
-            return false;
-        }
+        let Some(slot) = state.slots.of_sole_user(self.block) else { return false };
         let may_mark = state.may_mark(self.block);
-        let State { engine, slots, uses, .. } = state;
-        let Some(user) = slots.sole_user(self.block) else { return false };
-        let (offset, size) = engine.extent(self.block);
-        uses.put_own(offset..offset + size, user);
-        if may_mark {
-            uses.freed_unmarked(user, size);
-            self.arena.note_markers(uses.are_any_unasked());
-        }
-        self.stream = slots.take_sole(self.block);
-        state.free_freed(self.block);
-        if state.backing.is_none() {
-            // A resize releases the range. Not the last handle while the lock is held: the block was live in this
-            // range, so the state has one.
-            drop(state.range.keep_handle(self.range.take()));
-        }
-        self.becomes_empty();
-        true
-    }
-
-    /// As [`empty`](Self::empty), for a stitched block with a sole user.
-    #[cold]
-    #[inline(never)]
-    fn empty_stitched(&mut self, state: &mut State<B>) -> bool {
-        let Some(slot) = state.slots.get(self.block) else { return false };
-        let (may_mark, bytes) = (state.may_mark(self.block), state.bytes_of(self.block, slot));
+        let bytes = if may_mark { state.bytes_of(self.block, slot) } else { 0 };
         if may_mark && state.is_marker_due(bytes, Some(&slot.uses.writer)) {
             return false;
         }
-        let State { engine, uses, .. } = state;
-        for &block in [self.block].iter().chain(slot.more()) {
-            let (offset, size) = engine.extent(block);
-            uses.put_own(offset..offset + size, &slot.uses.writer);
-        }
+        let Some((user, more)) = state.slots.take_sole(self.block) else { return false };
+        let mut free = |block| {
+            state.uses.put_own(state.engine.extent(block).range(), &user);
+            state.free_freed(block);
+        };
+        free(self.block);
+        more.into_iter().flatten().for_each(free);
         if may_mark {
-            uses.freed_unmarked(&slot.uses.writer, bytes);
-            self.arena.note_markers(uses.are_any_unasked());
+            state.uses.freed_unmarked(&user, bytes);
+            self.arena.note_markers(state.uses.are_any_unasked());
         }
-        let more = state.slots.get_mut(self.block).map(LiveBlock::take_more).unwrap_or_default();
-        self.stream = state.slots.take_sole(self.block);
-        [self.block].iter().chain(&more).for_each(|&block| state.free_freed(block));
-        // Not the last handle: the stitched range has one, and is not retired while a block has another.
-        (self.range, self.stitched_at) = (None, None);
+        self.stream = Some(user);
+        if self.stitched_at.take().is_some() || state.backing.is_none() {
+            // A resize releases the range. Not the last handle while the lock is held: the block was live in this
+            // range, so the state has one, or its stitched range, which is not retired while a block has another.
+            drop(state.range.keep_handle(self.range.take()));
+        }
         self.becomes_empty();
         true
     }

@@ -1,35 +1,17 @@
 //! An allocated block of an arena.
 
 use crate::error::Error;
-use crate::heap::arena::{ArenaBuffer, ArenaCore, LiveBlock, State};
-use crate::heap::space::{ArenaError, BlockId};
+use crate::heap::arena::compaction::copier::Copier;
+use crate::heap::arena::{ArenaBuffer, DeviceArena, LiveBlock, State};
+use crate::heap::space::ArenaError;
 use crate::streams::{Access, Need, Order, Streams, WaitFor};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use vrampool_backend::spi::Hold;
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, fork};
 
 impl<B: Backend> ArenaBuffer<B> {
-    pub(super) fn new(
-        arena: Arc<ArenaCore<B>>,
-        range: Arc<B::Memory>,
-        block: BlockId,
-        (len, size): (u64, u64),
-    ) -> Self {
-        Self {
-            arena,
-            range: Some(range),
-            is_emptied: false,
-            block,
-            stitched_at: None,
-            holds: OnceLock::new(),
-            stream: None,
-            len,
-            size,
-        }
-    }
-
     pub(super) fn need(&self) -> Need {
         Need { requested: self.len, class: self.size }
     }
@@ -117,9 +99,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let state = self.arena.lock_unmoved(self.block);
         let Some(slot) = state.slots.get(self.block) else { return Vec::new() };
-        let blocks = std::iter::once(self.block).chain(slot.more().iter().copied());
-        let extents = blocks.map(|block| state.engine.extent(block));
-        extents.map(|(offset, bytes)| offset..offset + bytes).collect()
+        slot.blocks(self.block).map(|block| state.engine.extent(block).range()).collect()
     }
 
     /// Returns the memory that contains the block: the arena's range, or a stitched range of a growing arena.
@@ -190,6 +170,41 @@ impl<B: Backend> ArenaBuffer<B> {
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         self.place().map(|(address, _)| address)
+    }
+
+    /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.
+    ///
+    /// A block that is too small is replaced by another one. A failure changes nothing.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
+    pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
+        self.arena.check_device(stream)?;
+        let state = self.arena.attached(bytes, || self.arena.lock_unmoved(self.block))?;
+        let zone = state.engine.zone_at(state.engine.offset(self.block)?);
+        drop(state);
+        if bytes <= self.size && bytes > 0 {
+            self.len = bytes;
+            return Ok(());
+        }
+        let arena = DeviceArena { core: Arc::clone(&self.arena) };
+        let mut new = arena.allocate_in(bytes, zone, stream)?;
+        // Block sizes are multiples of the granularity.
+        let granularity = self.arena.device.properties().copy_granularity;
+        let kept = self.len.min(bytes).next_multiple_of(granularity);
+        let are_of_one =
+            self.stitched_at.is_none() && new.stitched_at.is_none() && Arc::ptr_eq(self.range(), new.range());
+        {
+            let (source, destination) = (self.region(kept, stream)?, new.region_mut(kept, stream)?);
+            if are_of_one {
+                let copier = Copier::new(&arena, Arc::clone(self.range()), stream);
+                copier.move_to(source.offset(), destination.offset(), kept)?;
+            } else {
+                self.arena.device.copy(stream, source, destination)?;
+            }
+        }
+        *self = new;
+        Ok(())
     }
 
     /// Records that work on `stream` reads the block, for work that obtained the address in another way.
@@ -321,16 +336,18 @@ impl<B: Backend> ArenaBuffer<B> {
         let state = &mut *locked;
         let report = state.freed_detached(self.block);
         // A block that a reset made stale has no slot and is not freed.
-        let freed = state.free(self.block);
+        let (freed, to_record) = state.free(self.block).unzip();
+        let dropped = state.uses.take_dropped();
         let range = state.range.keep_handle(self.range.take());
         self.arena.note_markers(state.uses.are_any_unasked());
         drop(locked);
         self.stitched_at = None;
         self.becomes_empty();
-        if let Some(to_record) = &freed.to_record {
-            self.arena.freed(to_record);
+        if let Some(to_record) = to_record.flatten() {
+            self.arena.freed(&to_record);
         }
-        drop((freed, range));
+        // Without the lock: dropping the last handle of a stream may wait for its work.
+        drop((freed, dropped, range));
         if let Some((on_free, extents)) = report {
             on_free.call(&extents);
         }

@@ -1,6 +1,6 @@
 //! The handle of an arena, and its requests.
 
-use super::{ArenaBuffer, ArenaBuilder, ArenaRequest, DeviceArena, Zone};
+use super::{ArenaBuffer, ArenaBuilder, DeviceArena, Zone};
 use crate::error::{Error, Owner};
 use std::mem;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// As [`allocate`](Self::allocate); also if the arena has no stable zone and it is requested.
     pub fn allocate_in(&self, bytes: u64, zone: Zone, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        self.core.allocate((bytes, zone), stream).map_err(|error| self.explain(error, Some(bytes)))
+        let allocated = self.core.allocate((bytes, zone), stream, None::<fn() -> bool>);
+        allocated.map_err(|error| self.explain(error, Some(bytes)))
     }
 
     /// As [`allocate`](Self::allocate), for a pool whose search at once found nothing, without the arena's figures in
@@ -57,8 +58,7 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
         reclaim: Option<impl FnMut() -> bool>,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let request = ArenaRequest::new((bytes, Zone::Dynamic), stream);
-        self.core.allocate_past_bookkeeping(request, reclaim)
+        self.core.allocate((bytes, Zone::Dynamic), stream, reclaim)
     }
 
     /// Adds the arena's figures to a lack of memory.

@@ -3,9 +3,9 @@
 
 use crate::error::Error;
 use crate::heap::arena::hazards::Refused;
-use crate::heap::arena::mapping::{Budget, Extent};
+use crate::heap::arena::mapping::Budget;
 use crate::heap::arena::{ArenaRequest, Candidate, State, TakenBlock};
-use crate::heap::space::{BlockId, FreeBlock, RoomRule, Zone};
+use crate::heap::space::{Extent, FreeBlock, RoomRule, Zone};
 use smallvec::{SmallVec, smallvec};
 use vrampool_backend::Backend;
 
@@ -56,7 +56,7 @@ impl<B: Backend> State<B> {
             Waits::Allow => {}
         }
         if !self.markers.is_empty()
-            && self.is_large(request.bytes)
+            && self.zone_of(request) == Zone::Dynamic
             && let found @ Some(_) = self.unawaited(request, budget)
         {
             return found;
@@ -65,36 +65,31 @@ impl<B: Backend> State<B> {
         Some(self.with_shorter_wait(first, request))
     }
 
-    /// Takes a hole that needs no wait, if the first that serves is such, as it mostly is, and no stream has markers.
-    /// Returns it with its offset and size.
+    /// Takes and counts mapped memory that needs no wait: mostly the first hole that serves is such.
     #[inline(always)]
-    pub(super) fn take_hole(&mut self, request: &ArenaRequest<'_, B::Stream>) -> Option<(BlockId, u64, u64)> {
-        if !self.markers.is_empty() {
-            return None;
-        }
+    pub(super) fn take_at_once(&mut self, request: &ArenaRequest<'_, B::Stream>) -> Option<TakenBlock<B>> {
         let size = self.engine.round(request.bytes)?;
-        let room = self.engine.room_by(size, self.room_rule(size, request))?;
-        let range = room.offset..room.offset + size;
-        if !self.uses.needs_no_wait(&range, request.stream) {
-            return None;
+        if self.markers.is_empty()
+            && let Some(room) = self.engine.room_by(size, self.room_rule(size, request))
+        {
+            let range = room.extent.first(size).range();
+            if self.uses.needs_no_wait(&range, request.stream) {
+                let block = self.engine.allocate_front(room, size);
+                self.note_used(&range);
+                return Some(TakenBlock::plain(block));
+            }
         }
-        let block = self.engine.allocate_front(room, size);
-        self.note_used(&range);
-        Some((block, room.offset, size))
+        self.take_unawaited(request)
     }
 
-    /// As [`take_hole`](Self::take_hole), of all memory.
+    /// As [`take_at_once`](Self::take_at_once), of all memory.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_unawaited(
-        &mut self,
-        request: &ArenaRequest<'_, B::Stream>,
-    ) -> Option<(TakenBlock<B>, u64, u64)> {
+    fn take_unawaited(&mut self, request: &ArenaRequest<'_, B::Stream>) -> Option<TakenBlock<B>> {
         let candidate = self.unawaited(request, Budget::Free)?;
         let taken = self.take(candidate, request.bytes)?;
-        let more = taken.stitched.as_ref().map_or(&[][..], |place| &place.more);
-        let (offset, size) = self.note_taken(taken.block, more);
-        Some((taken, offset, size))
+        taken.blocks().for_each(|block| self.note_used(&self.engine.extent(block).range()));
+        Some(taken)
     }
 
     /// Memory whatever the streams that used it: a hole of the part of the range that serves the request, else
@@ -168,9 +163,8 @@ impl<B: Backend> State<B> {
     /// a wait will do, because the streams that it may wait for are unknown here.
     #[inline(always)]
     fn with_shorter_wait(&mut self, first: Candidate, request: &ArenaRequest<'_, B::Stream>) -> Candidate {
-        let avoids_waits = self.are_concurrent && self.uses.ticks.are_several();
         let Candidate::Plain { start, .. } = first else { return first };
-        if !(request.is_captured || avoids_waits) || self.engine.zone_at(start) != Zone::Dynamic {
+        if !(request.is_captured || self.are_several()) || self.engine.zone_at(start) != Zone::Dynamic {
             return first;
         }
         let range = start..start + self.engine.round(request.bytes).unwrap_or(0);
@@ -200,7 +194,7 @@ impl<B: Backend> State<B> {
 
 impl Candidate {
     fn plain(room: FreeBlock) -> Self {
-        Self::Plain { start: room.offset, room }
+        Self::Plain { start: room.extent.start, room }
     }
 
     /// Its extents in the arena's range.

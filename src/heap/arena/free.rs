@@ -2,8 +2,8 @@
 //! [markers](crate::streams::markers).
 
 use super::detach::{OnFree, Phase};
-use crate::heap::arena::{AfterFree, LiveBlock, State};
-use crate::heap::space::{BlockId, Zone};
+use crate::heap::arena::{LiveBlock, State};
+use crate::heap::space::{BlockId, Extent, Zone};
 use crate::streams::{Freed, FreedIn};
 use std::ops::Range;
 use vrampool_backend::{Backend, Stream};
@@ -11,22 +11,18 @@ use vrampool_backend::{Backend, Stream};
 /// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
 const MARKED_FROM: u64 = 1 << 20;
 
-impl<S> Default for AfterFree<S> {
-    fn default() -> Self {
-        Self { _dropped: None, to_record: None }
-    }
-}
+/// What was a block's slot, to be dropped without the lock, and its free if that records markers.
+type AfterFree<S> = (LiveBlock<S>, Option<Freed<S>>);
 
 impl<B: Backend> State<B> {
-    /// Frees a block that is not moving. Does nothing for a stale block.
+    /// Frees a block that is not moving. Returns `None` for a stale block.
     #[inline(always)]
-    pub(super) fn free(&mut self, block: BlockId) -> AfterFree<B::Stream> {
-        let Some(slot) = self.slots.remove(block) else { return AfterFree::default() };
+    pub(super) fn free(&mut self, block: BlockId) -> Option<AfterFree<B::Stream>> {
+        let slot = self.slots.remove(block)?;
         let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
         let is_marked = slot.uses.is_shared() || may_mark && self.is_marker_due(bytes, slot.uses.only_user());
-        for &block in [block].iter().chain(slot.more()) {
-            let (offset, size) = self.engine.extent(block);
-            let range = offset..offset + size;
+        for block in slot.blocks(block) {
+            let range = self.engine.extent(block).range();
             if self.engine.free(block).is_ok()
                 && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
             {
@@ -37,7 +33,7 @@ impl<B: Backend> State<B> {
         if to_record.is_none() && may_mark {
             self.uses.freed_unmarked(&slot.uses.writer, bytes);
         }
-        AfterFree { _dropped: Some((slot.uses, self.uses.take_dropped())), to_record }
+        Some((slot, to_record))
     }
 
     /// Frees a block whose slot is removed.
@@ -47,24 +43,19 @@ impl<B: Backend> State<B> {
         let _ = self.engine.free(block);
     }
 
-    /// Whether the free of a live block that only `user` used gets a marker, because one is due.
-    #[inline]
-    pub(super) fn marks(&self, block: BlockId, user: &B::Stream) -> bool {
-        self.may_mark(block) && self.is_marker_due(self.engine.extent(block).1, Some(user))
-    }
-
     /// Whether a free of the block gets a marker, or its bytes are counted until the stream gets one, or the stream is
     /// asked later.
     #[inline]
     pub(super) fn may_mark(&self, block: BlockId) -> bool {
-        self.uses.ticks.are_several() && self.are_concurrent && self.is_marked(block)
+        self.are_several() && self.is_marked(block)
     }
 
     #[cold]
     fn is_marked(&self, block: BlockId) -> bool {
+        let Extent { start, bytes } = self.engine.extent(block);
         match &self.backing {
-            Some(_) => self.engine.zone_at(self.engine.extent(block).0) == Zone::Dynamic,
-            None => self.engine.extent(block).1 >= MARKED_FROM,
+            Some(_) => self.engine.zone_at(start) == Zone::Dynamic,
+            None => bytes >= MARKED_FROM,
         }
     }
 
@@ -93,8 +84,7 @@ impl<B: Backend> State<B> {
 
     /// Bytes of a block and of those stitched to it.
     pub(super) fn bytes_of(&self, block: BlockId, slot: &LiveBlock<B::Stream>) -> u64 {
-        let more: u64 = slot.more().iter().map(|&block| self.engine.extent(block).1).sum();
-        self.engine.extent(block).1 + more
+        slot.blocks(block).map(|block| self.engine.extent(block).bytes).sum()
     }
 
     /// Returns the call that reports the free of a block to the owner of a detached arena, to be made without the
@@ -103,9 +93,8 @@ impl<B: Backend> State<B> {
     pub(super) fn freed_detached(&self, block: BlockId) -> Option<(OnFree, Vec<Range<u64>>)> {
         match &self.phase {
             Phase::Detached(detached) => {
-                let slot = self.slots.get(block)?;
-                let blocks = std::iter::once(block).chain(slot.more().iter().copied());
-                let freed = blocks.map(|block| self.extent(block)).collect();
+                let blocks = self.slots.get(block)?.blocks(block);
+                let freed = blocks.map(|block| self.engine.extent(block).range()).collect();
                 Some((detached.on_free.clone(), freed))
             }
             _ => None,

@@ -26,13 +26,10 @@ impl<S: Stream> LiveBlock<S> {
         self.more = (!blocks.is_empty()).then(|| blocks.into());
     }
 
-    pub(super) fn more(&self) -> &[BlockId] {
-        self.more.as_deref().unwrap_or_default()
-    }
-
-    /// Takes the other engine blocks of a stitched block.
-    pub(super) fn take_more(&mut self) -> Box<[BlockId]> {
-        self.more.take().unwrap_or_default()
+    /// The engine blocks of the block with that name.
+    #[inline]
+    pub(super) fn blocks(&self, name: BlockId) -> impl Iterator<Item = BlockId> + '_ {
+        [name].into_iter().chain(self.more.as_deref().unwrap_or_default().iter().copied())
     }
 
     /// Returns the count of regions.
@@ -88,28 +85,21 @@ impl<S: Stream> LiveBlocks<S> {
         }
     }
 
-    /// Returns the only user of a block that is not moving.
+    /// Returns the slot of a block that is not moving, and that only one stream uses.
     #[inline]
-    pub(super) fn sole_user(&self, block: BlockId) -> Option<&S> {
-        match self.0.get(block.index() as usize) {
-            Some(Some((name, LiveBlock { uses, moving: false, .. }))) if *name == block && uses.is_sole() => {
-                Some(&uses.writer)
-            }
-            _ => None,
-        }
+    pub(super) fn of_sole_user(&self, block: BlockId) -> Option<&LiveBlock<S>> {
+        self.get(block).filter(|slot| !slot.moving && slot.uses.is_sole())
     }
 
-    /// Removes the slot of a block that [one stream](Self::sole_user) uses, and returns that stream. Other blocks that
-    /// were stitched to it were [taken](LiveBlock::take_more).
+    /// Removes the slot of a block that [one stream](Self::of_sole_user) uses. Returns that stream, and the other
+    /// engine blocks of a stitched block.
     #[inline]
-    pub(super) fn take_sole(&mut self, block: BlockId) -> Option<S> {
+    pub(super) fn take_sole(&mut self, block: BlockId) -> Option<(S, Option<Box<[BlockId]>>)> {
         let (_, LiveBlock { holds, more, uses, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
-        // There are none, so nothing is leaked.
-        mem::forget(more);
         if holds.is_some() {
             drop(holds);
         }
-        Some(uses.into_sole())
+        Some((uses.into_sole(), more))
     }
 
     #[inline]
@@ -119,7 +109,7 @@ impl<S: Stream> LiveBlocks<S> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &LiveBlock<S>> {
-        self.0.iter().flatten().map(|(_, slot)| slot)
+        self.named().map(|(_, slot)| slot)
     }
 
     pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &LiveBlock<S>)> {
@@ -128,9 +118,8 @@ impl<S: Stream> LiveBlocks<S> {
 
     /// The extents of the engine blocks of all slots, by offset.
     pub(super) fn extents(&self, engine: &Arena) -> Vec<Range<u64>> {
-        let blocks = self.0.iter().flatten().flat_map(|(block, slot)| [block].into_iter().chain(slot.more()));
-        let extents = blocks.map(|&block| engine.extent(block)).map(|(start, bytes)| start..start + bytes);
-        let mut extents: Vec<_> = extents.collect();
+        let blocks = self.named().flat_map(|(block, slot)| slot.blocks(block));
+        let mut extents: Vec<_> = blocks.map(|block| engine.extent(block).range()).collect();
         extents.sort_unstable_by_key(|extent| extent.start);
         extents
     }

@@ -2,7 +2,7 @@
 //!
 //! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
-//! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
+//! * `builder`, `buffer`, `stats`: configuration, an allocated block, statistics;
 //!   `device_range`: its memory on the device, and that of before a resize;
 //! * `device_arena`: the handle; `serve`: the way of a request to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
@@ -34,7 +34,6 @@ mod live_block;
 mod mapping;
 mod panics;
 mod reset;
-mod resize;
 mod serve;
 mod state;
 mod state_lock;
@@ -57,10 +56,10 @@ pub(crate) use {detach::Refusal, mapping::calls_of_this_thread};
 use crate::heap::arena::detach::Phase;
 use crate::heap::arena::device_range::DeviceRange;
 use crate::heap::arena::hazards::UseMap;
-use crate::heap::arena::mapping::{Extent, Fit, Holes, Retiring, Share, Stitched, StitchedPart, Weight};
-use crate::heap::space::FreeBlock;
+use crate::heap::arena::mapping::{Fit, Holes, Retiring, Share, Stitched, StitchedPart};
+use crate::heap::space::{Extent, FreeBlock};
 use crate::heap::{Depot, LockedDepot};
-use crate::streams::{Freed, Markers, Overlap, Streams, Uses};
+use crate::streams::{Markers, Overlap, Uses};
 use crate::sync::{Condvar, MutexGuard};
 use parking_lot::Mutex as LongMutex;
 use smallvec::SmallVec;
@@ -290,15 +289,6 @@ struct LiveBlock<S> {
 #[derive(Debug)]
 struct LiveBlocks<S>(Vec<Option<(BlockId, LiveBlock<S>)>>);
 
-/// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
-/// handle of a stream may wait for its work.
-#[derive(Debug)]
-struct AfterFree<S> {
-    _dropped: Option<(Uses<S>, Streams<S>)>,
-    /// Set if the free records markers.
-    to_record: Option<Freed<S>>,
-}
-
 /// The physical memory of a growing arena's range.
 #[derive(Debug)]
 struct Backing<B: Backend> {
@@ -335,11 +325,8 @@ struct Backing<B: Backend> {
     stitched: Vec<Stitched<B>>,
     /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
     partly_unmapped: Vec<(Stitched<B>, Vec<StitchedPart>)>,
-    /// Weight of the whole stitched ranges.
-    in_ranges: Weight,
-    /// Retiring ranges, oldest batch first, and their weight.
+    /// Retiring ranges, oldest batch first.
     retiring: VecDeque<Retiring<B>>,
-    retiring_weight: Weight,
     /// Number of ends and stitched ranges so far.
     ages: u64,
     /// The list of a search, for its memory.

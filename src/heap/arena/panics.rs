@@ -11,17 +11,21 @@ use vrampool_backend::BackendError;
 pub(super) struct Caught(Option<Box<dyn Any + Send>>);
 
 /// Makes device calls. A panic counts as a failure until it is [resumed](Caught::go_on).
-pub(super) fn caught<T>(
-    calls: impl FnOnce() -> Result<T, BackendError>,
-) -> (Result<T, BackendError>, Caught) {
+pub(super) fn caught<T, E: From<BackendError>>(
+    calls: impl FnOnce() -> Result<T, E>,
+) -> (Result<T, E>, Caught) {
     match catch_unwind(AssertUnwindSafe(calls)) {
         Ok(done) => (done, Caught(None)),
-        Err(panic) => (Err(BackendError::unsupported("a call that panics")), Caught(Some(panic))),
+        Err(panic) => (Err(BackendError::unsupported("a call that panics").into()), Caught(Some(panic))),
     }
 }
 
 impl Caught {
     pub(super) const NONE: Self = Self(None);
+
+    pub(super) fn is_any(&self) -> bool {
+        self.0.is_some()
+    }
 
     /// The earlier of two panics.
     pub(super) fn or(self, later: Self) -> Self {

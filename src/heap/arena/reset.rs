@@ -56,10 +56,7 @@ impl<B: Backend> DeviceArena<B> {
             return Err(ArenaError::Pinned.into());
         }
         for (block, slot) in slots.drain() {
-            for &block in [block].iter().chain(slot.more()) {
-                let (offset, size) = engine.extent(block);
-                uses.put(offset..offset + size, &slot.uses);
-            }
+            slot.blocks(block).for_each(|block| uses.put(engine.extent(block).range(), &slot.uses));
             dropped.push(slot);
         }
         match backing {

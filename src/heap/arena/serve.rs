@@ -13,8 +13,8 @@ use crate::heap::arena::mapping::Budget;
 use crate::heap::space::{FreeBlock, Zone};
 use crate::streams::{AwaitedUsers, Need, Order};
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream, StreamId, logging};
 
 /// Most calls of `reclaim` before more memory is mapped: for idle blocks of the pool, and of the thread's magazines.
@@ -50,10 +50,10 @@ impl<B: Backend> DeviceArena<B> {
         let mut state = core.attached(0, || core.lock_for_request(stream))?;
         state.uses.ticks.used_by(stream.id());
         let mut before = AwaitedUsers::new();
-        for FreeBlock { offset, bytes, .. } in state.engine.free_by_offset() {
-            state.uses.add_user(offset..offset + bytes, stream, &mut before);
+        for FreeBlock { extent, .. } in state.engine.free_by_offset() {
+            state.uses.add_user(extent.range(), stream, &mut before);
             if state.are_concurrent {
-                state.uses.freed_unmarked(stream, bytes);
+                state.uses.freed_unmarked(stream, extent.bytes);
             }
         }
         drop(state);
@@ -62,26 +62,17 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Allocates a block.
-    #[inline(always)]
+    /// Allocates a block. Before a growing arena maps more, `reclaim` may return memory to it, and returns whether it
+    /// did; that memory is searched first.
     pub(super) fn allocate(
         self: &Arc<Self>,
         (bytes, zone): (u64, Zone),
         stream: &B::Stream,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        self.check_device(stream)?;
-        let request = ArenaRequest::new((bytes, zone), stream);
-        self.allocate_past_bookkeeping(request, None::<fn() -> bool>)
-    }
-
-    /// As [`allocate`](Self::allocate), where more than bookkeeping may be needed. Before a growing arena maps more,
-    /// `reclaim` may return memory to it, and returns whether it did; that memory is searched first.
-    pub(super) fn allocate_past_bookkeeping(
-        self: &Arc<Self>,
-        mut request: ArenaRequest<'_, B::Stream>,
         reclaim: Option<impl FnMut() -> bool>,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let is_captured = self.device.is_capturing(request.stream) != Ok(false);
+        self.check_device(stream)?;
+        let mut request = ArenaRequest::new((bytes, zone), stream);
+        let is_captured = self.device.is_capturing(stream) != Ok(false);
         // Relaxed: a thread that does not see a marker places its memory as if there were none.
         request.is_captured = is_captured && self.has_markers.load(Relaxed);
         match self.serve(&request, is_captured, reclaim) {
@@ -220,14 +211,12 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn make_buffer(
         self: &Arc<Self>,
         mut locked: StateGuard<'_, B>,
-        TakenBlock { block, stitched }: TakenBlock<B>,
+        taken: TakenBlock<B>,
         request: &ArenaRequest<'_, B::Stream>,
     ) -> Result<ArenaBuffer<B>, Error> {
         let (stream, state) = (request.stream, &mut *locked);
-        let (_, mut size, mut before) = state.await_users(block, stream);
-        if let Some(place) = &stitched {
-            (size, before) = state.await_more_users(&place.more, stream, (size, before));
-        }
+        let (size, before) = state.await_users(&taken, stream);
+        let TakenBlock { block, stitched } = taken;
         let slot = state.slots.insert(block, stream.clone());
         if let Some(before) = &before {
             before.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
@@ -242,16 +231,16 @@ impl<B: Backend> ArenaCore<B> {
         let dropped = state.uses.take_dropped();
         drop(locked);
         drop(dropped);
-        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (request.bytes, size));
-        buffer.stitched_at = stitched_at;
+        let (arena, range, len) = (Arc::clone(self), Some(range), request.bytes);
+        let (is_emptied, holds, kept) = (false, OnceLock::new(), None);
+        let buffer =
+            ArenaBuffer { arena, range, is_emptied, block, stitched_at, holds, stream: kept, len, size };
         let Some(before) = before else { return Ok(buffer) };
-        match self.put_behind(&before, &buffer, stream) {
-            Ok(()) => Ok(buffer),
-            Err(error) => {
-                self.take_back(&buffer);
-                Err(error)
-            }
+        self.take_over(&before, stream, buffer.need()).inspect_err(|_| self.take_back(&buffer))?;
+        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
+            slot.uses.forget_readers();
         }
+        Ok(buffer)
     }
 
     /// Frees a new block that no caller received. Its stream used none of its bytes.
@@ -261,24 +250,9 @@ impl<B: Backend> ArenaCore<B> {
         let mut state = self.lock_unmoved(buffer.block);
         let slot = state.slots.remove(buffer.block);
         if let Some(slot) = &slot {
-            [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
+            slot.blocks(buffer.block).for_each(|block| state.free_freed(block));
         }
         drop(state);
         drop(slot);
-    }
-
-    /// Orders later work on `stream` after the work of a new block's earlier users.
-    #[cold]
-    fn put_behind(
-        &self,
-        before: &AwaitedUsers<B::Stream>,
-        buffer: &ArenaBuffer<B>,
-        stream: &B::Stream,
-    ) -> Result<(), Error> {
-        self.take_over(before, stream, buffer.need())?;
-        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
-            slot.uses.forget_readers();
-        }
-        Ok(())
     }
 }

@@ -3,9 +3,8 @@
 use super::detach::Phase;
 use super::{Backing, DeviceArena, StateGuard};
 use crate::heap::LockedDepot;
-use crate::heap::arena::mapping::runs;
 use crate::heap::space::block::SpanState;
-use crate::heap::space::{Span, Zone};
+use crate::heap::space::{Extent, Span, Zone, runs};
 use crate::heap::stats::times::MappingCalls;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -221,7 +220,7 @@ impl<B: Backend> DeviceArena<B> {
     pub fn mapped(&self) -> Vec<Range<u64>> {
         let Some(state) = self.locked() else { return Vec::new() };
         match &state.backing {
-            Some(backing) => runs(&backing.extents).iter().map(|run| run.start..run.end()).collect(),
+            Some(backing) => runs(&backing.extents).into_iter().map(Extent::range).collect(),
             None => std::iter::once(0..state.engine.capacity()).collect(),
         }
     }

@@ -16,7 +16,7 @@ use super::error::ArenaError;
 use super::operations::Arena;
 use super::table::end_of;
 use super::zone::Zone;
-use crate::heap::space::BlockState;
+use crate::heap::space::{BlockState, Extent};
 use std::iter;
 
 /// A block's move from one offset to a lower one.
@@ -92,7 +92,7 @@ impl Arena {
     /// [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
     pub fn begin_move(&mut self, block: BlockId) -> Result<Option<Move>, ArenaError> {
         self.check_still(block)?;
-        let (from, bytes) = self.extent(block);
+        let Extent { start: from, bytes } = self.extent(block);
         if self.zone_at(from) == Zone::Stable {
             return Err(ArenaError::Stable);
         }

@@ -2,6 +2,7 @@
 
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
+use super::extent::Extent;
 use super::operations::Arena;
 use super::table::end_of;
 use super::zone::Zone;
@@ -98,17 +99,19 @@ impl Arena {
         self.is_moving(block).map(|_| self.table[block.index()].offset)
     }
 
-    /// The offset and size of a block that is known to be live.
+    /// The extent of a block that is known to be live.
     #[inline]
-    pub(crate) fn extent(&self, live: BlockId) -> (u64, u64) {
-        let record = &self.table[live.index()];
-        (record.offset, record.bytes)
+    pub(crate) fn extent(&self, live: BlockId) -> Extent {
+        self.table[live.index()].extent()
     }
 
     /// All pieces of the arena by offset, without gaps.
     pub fn blocks(&self) -> impl Iterator<Item = Span> + '_ {
         [Zone::Stable, Zone::Dynamic].into_iter().flat_map(move |zone| {
-            self.indices(zone).map(move |index| {
+            let block = move |index: u32| (index != end_of(zone)).then_some(index);
+            let first = block(self.table[end_of(zone)].after);
+            let indices = std::iter::successors(first, move |&index| block(self.table[index].after));
+            indices.map(move |index| {
                 let record = &self.table[index];
                 let state = match record.state() {
                     None => SpanState::Free,
@@ -119,12 +122,5 @@ impl Arena {
                 Span { offset: record.offset, bytes: record.bytes, zone, state }
             })
         })
-    }
-
-    /// A zone's records by offset.
-    fn indices(&self, zone: Zone) -> impl Iterator<Item = u32> + '_ {
-        let ring = end_of(zone);
-        let block = move |index: u32| (index != ring).then_some(index);
-        std::iter::successors(block(self.table[ring].after), move |&index| block(self.table[index].after))
     }
 }

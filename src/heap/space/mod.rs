@@ -95,13 +95,13 @@ mod bins;
 pub(super) mod block;
 pub(super) mod compaction;
 pub(super) mod error;
+mod extent;
 mod figures;
 mod free;
 mod holes;
 pub(super) mod layout;
 pub(super) mod operations;
 mod places;
-mod resize;
 mod split_merge;
 mod table;
 mod trie;
@@ -111,6 +111,7 @@ pub(crate) use {
     block::{BlockId, Span},
     compaction::Move,
     error::ArenaError,
+    extent::{Extent, runs},
     layout::ArenaLayout,
     operations::Arena,
     zone::Zone,
@@ -121,16 +122,15 @@ use crate::heap::space::bins::{Occupied, Scale};
 /// Free bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreeBlock {
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+    pub(crate) extent: Extent,
     /// The record, if known.
     index: u32,
 }
 
 impl FreeBlock {
     /// Free bytes, now or in the future, whose record is unknown and must be searched for.
-    pub(crate) fn unnamed(offset: u64, bytes: u64) -> Self {
-        Self { offset, bytes, index: NONE }
+    pub(crate) fn unnamed(extent: Extent) -> Self {
+        Self { extent, index: NONE }
     }
 }
 
@@ -207,8 +207,13 @@ impl Record {
     };
 
     #[inline]
-    pub(crate) fn end(&self) -> u64 {
-        self.offset + self.bytes
+    fn extent(&self) -> Extent {
+        Extent { start: self.offset, bytes: self.bytes }
+    }
+
+    #[inline]
+    fn end(&self) -> u64 {
+        self.extent().end()
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! Creates arenas; allocates and frees blocks.
+//! Creates arenas; allocates and frees blocks; sets the end of a zone.
 
 use super::block::BlockId;
 use super::error::ArenaError;
@@ -101,15 +101,14 @@ impl Arena {
 
     #[inline(always)]
     pub(super) fn free_block(&self, index: u32) -> FreeBlock {
-        let record = &self.table[index];
-        FreeBlock { offset: record.offset, bytes: record.bytes, index }
+        FreeBlock { extent: self.table[index].extent(), index }
     }
 
     /// Allocates `size`, a multiple of the alignment, at the front of a free block that holds them. Only right after the
     /// block was found.
     #[inline(never)]
     pub(crate) fn allocate_front(&mut self, room: FreeBlock, size: u64) -> BlockId {
-        let zone = self.zone_at(room.offset);
+        let zone = self.zone_at(room.extent.start);
         let Self { table, stable, dynamic, .. } = self;
         let index = choose(stable, dynamic, zone).free.cut(table, room.index, size);
         self.occupy(index, size, zone);
@@ -118,7 +117,7 @@ impl Arena {
 
     /// Returns the newest block, or the error of a failed request.
     #[inline]
-    pub(super) fn named(&mut self, index: u32, request: (u64, Zone)) -> Result<BlockId, ArenaError> {
+    pub(super) fn named(&self, index: u32, request: (u64, Zone)) -> Result<BlockId, ArenaError> {
         match index {
             NONE => Err(self.refusal(request)),
             index => Ok(BlockId::new(self.serial, index, self.id)),
@@ -143,7 +142,7 @@ impl Arena {
 
     /// The error of a request that nothing serves.
     #[cold]
-    pub(crate) fn refusal(&mut self, (bytes, zone): (u64, Zone)) -> ArenaError {
+    pub(crate) fn refusal(&self, (bytes, zone): (u64, Zone)) -> ArenaError {
         let Some(size) = self.round(bytes) else {
             return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
         };
@@ -190,6 +189,36 @@ impl Arena {
                 space.merge(table, all);
             }
         }
+    }
+
+    /// Sets the end of a zone: a multiple of the alignment, not before the zone's start, and for the stable zone not
+    /// beyond the start of the dynamic zone.
+    ///
+    /// # Errors
+    /// [`ArenaError::CapacityInUse`] if that would cut off blocks.
+    pub(crate) fn set_end(&mut self, zone: Zone, new: u64) -> Result<(), ArenaError> {
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        let (ring, old) = (end_of(zone), space.end);
+        let last = table[ring].before;
+        if new > old {
+            let added = table.take(old, new - old, ring);
+            space.end = new;
+            space.merge(table, added);
+            return Ok(());
+        }
+        let needed = if table[last].is_free() { table[last].offset } else { old };
+        if new < needed {
+            return Err(ArenaError::CapacityInUse { capacity_bytes: new, needed_bytes: needed });
+        }
+        if new == needed && new < old {
+            space.free.remove(table, last);
+            table.recycle(last);
+        } else if new < old {
+            space.free.resize(table, last, new - needed);
+        }
+        space.end = new;
+        Ok(())
     }
 
     /// Rounds a size up; `None` for 0, or if it overflows.

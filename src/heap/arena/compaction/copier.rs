@@ -1,8 +1,8 @@
 //! Moves bytes within an arena's range, never by a copy that overlaps itself, and back if a step fails.
 
 use crate::error::Error;
+use crate::heap::arena::panics::caught;
 use crate::heap::arena::{ArenaBuffer, DeviceArena};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
@@ -82,35 +82,30 @@ impl<'a, B: Backend> Copier<'a, B> {
         let mut done = 0;
         while done < bytes {
             let length = way.piece().min(bytes - done);
-            let copied = catch_unwind(AssertUnwindSafe(|| self.copy(&way, from + done, to + done, length)));
-            if matches!(copied, Ok(Ok(()))) {
-                done += length;
-                continue;
+            let (copied, panic) = caught(|| self.copy(&way, from + done, to + done, length));
+            if copied.is_err() {
+                // A failure here is final (the device is lost), and nothing remains to be saved. A device that panicked
+                // may panic again.
+                let _ = caught(|| self.take_back(&way, from, to, done));
+                panic.go_on();
+                return copied;
             }
-            // A device that panicked may panic again.
-            let taken_back = catch_unwind(AssertUnwindSafe(|| self.take_back(&way, from, to, done)));
-            match copied {
-                Err(panic) => resume_unwind(panic),
-                Ok(copied) => copied?,
-            }
-            taken_back.unwrap_or_else(|panic| resume_unwind(panic));
+            done += length;
         }
         Ok(())
     }
 
     /// Moves the first `done` bytes back, last piece first: only later pieces overwrote a piece's old place.
-    /// A failure here is final (the device is lost), and nothing remains to be saved.
-    fn take_back(&self, way: &CopyWay<'_, B>, from: u64, to: u64, mut done: u64) {
+    fn take_back(&self, way: &CopyWay<'_, B>, from: u64, to: u64, mut done: u64) -> Result<(), Error> {
         while done > 0 {
             let length = match done % way.piece() {
                 0 => way.piece(),
                 rest => rest,
             };
             done -= length;
-            if self.copy(way, to + done, from + done, length).is_err() {
-                return;
-            }
+            self.copy(way, to + done, from + done, length)?;
         }
+        Ok(())
     }
 
     fn way(&self, from: u64, to: u64, bytes: u64) -> Result<CopyWay<'a, B>, Error> {

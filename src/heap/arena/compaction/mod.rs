@@ -6,12 +6,12 @@ use super::compaction::copier::Copier;
 use super::{ArenaCore, DeviceArena, State};
 use crate::environment::as_cap;
 use crate::error::{Error, Forbidden};
+use crate::heap::arena::panics::caught;
 use crate::heap::space::{BlockId, Move};
 use crate::streams::{Access, Need, Streams, Uses, WaitFor, add};
 use bytesize::ByteSize;
 use std::fmt;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Stream, logging};
@@ -169,31 +169,24 @@ impl<B: Backend> ArenaCore<B> {
     ) -> (Result<(), Error>, Option<Moved>) {
         let Move { from, to, bytes, .. } = pending.slide;
         let mut end = MoveEnd::Untouched;
-        let copies = AssertUnwindSafe(|| {
-            self.wait_for_users(&pending, stream)?;
+        let (outcome, panic) = caught(|| {
+            // Behind all users of the source and the destination.
+            let mut users = pending.users.clone();
+            pending.hole.iter().for_each(|user| add(&mut users, user));
+            let need = Need { requested: bytes, class: bytes };
+            self.order(&users, stream, need, WaitFor::Reuse)?;
             end = MoveEnd::TakenBack;
             copier.move_to(from, to, bytes)?;
             end = MoveEnd::Copied;
             self.put_behind_copy(&pending, stream)
         });
-        let outcome = catch_unwind(copies);
-        if outcome.is_err() && end == MoveEnd::Untouched {
+        if panic.is_any() && end == MoveEnd::Untouched {
             end = MoveEnd::TakenBack;
         }
         // Also after a panic: the block is where its bytes are, and no thread waits for its move.
         let moved = self.end(pending, stream, end);
-        match outcome {
-            Ok(outcome) => (outcome, moved),
-            Err(panic) => resume_unwind(panic),
-        }
-    }
-
-    /// Orders later work on `stream` after all users of the source and the destination.
-    fn wait_for_users(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
-        let mut users = pending.users.clone();
-        pending.hole.iter().for_each(|user| add(&mut users, user));
-        let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        self.order(&users, stream, need, WaitFor::Reuse).map(drop)
+        panic.go_on();
+        (outcome, moved)
     }
 
     /// Orders later work of the block's users after the copies. A stream that keeps addresses, or to which a

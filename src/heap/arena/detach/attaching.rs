@@ -1,16 +1,30 @@
 //! The change from detached to attached.
 
-use super::right::{Refusal, Right};
 use crate::error::Error;
-use crate::heap::arena::detach::{Change, DetachedPiece, Mapping, Phase};
-use crate::heap::arena::mapping::{Extent, Share, StitchedPart};
+use crate::heap::arena::detach::{Change, DetachedPiece, Mapping, Phase, Refusal, Right};
+use crate::heap::arena::mapping::{Share, StitchedPart};
 use crate::heap::arena::panics::caught;
-use crate::heap::arena::{ArenaCore, State};
-use crate::heap::space::{BlockId, Zone};
+use crate::heap::arena::{ArenaCore, DeviceArena, State};
+use crate::heap::space::{BlockId, Extent, Zone};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::spi::Grant;
-use vrampool_backend::{AllocationRequest, Backend, BackendError, logging};
+use vrampool_backend::{AllocationRequest, Backend, BackendError, fork, logging};
+
+impl<B: Backend> DeviceArena<B> {
+    /// Takes physical memory for all live blocks, and maps it at their addresses. Its contents are undefined.
+    ///
+    /// Returns `None` if the arena is not detached. The bytes are granted by its limit and its
+    /// [`Ledger`](crate::Ledger) before the first call of the device.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the device fails; [`Error::OutOfMemory`] if it has too little memory, or if the limit or
+    /// the ledger has no room. The arena is then detached, and a later call can succeed.
+    pub fn attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
+        fork::check()?;
+        self.core.begin_attach().map_err(|error| self.explain(error, None))
+    }
+}
 
 /// An arena that has memory again, and that no thread can use yet. A drop detaches it again.
 #[derive(Debug)]

@@ -1,19 +1,75 @@
 //! The change from attached to detached.
 
-use super::right::{Refusal, Right};
 use crate::error::{Error, Forbidden};
-use crate::heap::arena::detach::{Change, DetachedPiece, MapState, Mapping, OnFree, Phase, View};
+use crate::heap::arena::detach::{
+    Attachment, Change, DetachedPiece, MapState, Mapping, OnFree, Phase, Refusal, Right, View,
+};
 use crate::heap::arena::panics::caught;
-use crate::heap::arena::{ArenaCore, Backing, LiveBlock};
+use crate::heap::arena::{ArenaCore, Backing, DeviceArena, LiveBlock};
 use crate::heap::space::ArenaError;
-use crate::streams::{Need, Streams, add};
+use crate::streams::{Need, add};
 use crate::sync::Instant;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use vrampool_backend::spi::Grant;
-use vrampool_backend::{Backend, BackendError, logging};
+use vrampool_backend::{Backend, BackendError, fork, logging};
+
+impl<B: Backend> DeviceArena<B> {
+    /// Begins to return all physical memory to the device. Blocks stay live at their addresses. Idle memory of the pool
+    /// over the arena is released first, that of other threads' magazines at their next call, and the pool refuses
+    /// requests for the arena until it is [attached](Self::attach).
+    ///
+    /// Only a [growing](crate::arena::ArenaBuilder::growing) arena can be detached. Waits on the host for all work that
+    /// uses the blocks, and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
+    ///
+    /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on
+    /// this thread they fail with [`Error::Asleep`]. A detached arena then refuses them with [`Error::Asleep`], until
+    /// it is [attached](Self::attach). Contents are lost unless the caller copies them first: see
+    /// [`Detaching::memory`]. Several arenas detach all or none if the memory of each is [unmapped](Detaching::unmap)
+    /// before any is [released](super::Unmapped::commit). The extension `vrampool-sleep` does both.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use vrampool::{Backend, host::HostDevice, arena::{Attachment, DeviceArena}};
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// let stream = device.create_stream()?;
+    /// let arena = DeviceArena::builder(&device).growing().build()?;
+    /// let block = arena.allocate(4 << 20, &stream)?;
+    /// let detaching = arena.detach(Duration::ZERO)?.expect("attached");
+    /// assert_eq!(detaching.live(), block.parts());
+    /// assert_eq!(detaching.unmap()?.commit(|_freed| {}), 4 << 20);
+    /// assert_eq!((arena.attachment(), arena.reserved_bytes()), (Attachment::Detached, 0));
+    /// assert!(block.on(&stream).is_err());
+    /// assert_eq!(arena.attach()?.expect("detached").commit(), 4 << 20);
+    /// assert!(block.on(&stream).is_ok());
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Arena`] with [`Pinned`](crate::arena::ArenaError::Pinned) if a region of a block still exists;
+    /// [`Error::Capture`] while a captured stream uses a block; [`Error::Backend`] if the device fails, or the arena is
+    /// not a growing one. The arena is then as before; idle memory of its pool may have been released.
+    pub fn detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
+        fork::check()?;
+        self.core.begin_detach(timeout).map_err(|error| self.explain(error, None))
+    }
+
+    /// Returns whether the arena has its physical memory: never in a forked child.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment {
+        if fork::is_forked() {
+            return Attachment::Detached;
+        }
+        match self.core.state.lock().phase {
+            Phase::Attached => Attachment::Attached,
+            Phase::Changing => Attachment::Changing,
+            Phase::Detached(_) => Attachment::Detached,
+        }
+    }
+}
 
 /// An arena whose memory no work uses, and no thread can use. A drop makes it usable again.
 #[derive(Debug)]
@@ -30,12 +86,6 @@ pub struct Detaching<'a, B: Backend> {
 #[derive(Debug)]
 #[must_use = "a drop maps the memory again"]
 pub struct Unmapped<'a, B: Backend>(Detaching<'a, B>);
-
-impl<B: Backend> Default for Change<B> {
-    fn default() -> Self {
-        Self { pieces: Vec::new(), views: Vec::new(), live: Vec::new(), on_free: OnFree::default() }
-    }
-}
 
 impl<'a, B: Backend> Detaching<'a, B> {
     /// Returns the memory of the arena's range, of which only the [live](Self::live) extents may be used.
@@ -75,7 +125,7 @@ impl<B: Backend> Unmapped<'_, B> {
     pub fn commit(mut self, on_free: impl Fn(&[Range<u64>]) + Send + Sync + 'static) -> u64 {
         let core = self.0.core;
         let Some(mut change) = self.0.change.take() else { return 0 };
-        change.on_free = OnFree::new(on_free);
+        change.on_free = OnFree(Some(Arc::new(on_free)));
         let physical: Vec<_> = change.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
         let freed = physical.iter().map(|physical| physical.len()).sum();
         // Returned after the memory is dropped: only then are the bytes available to other arenas.
@@ -146,8 +196,9 @@ impl<B: Backend> ArenaCore<B> {
         state.phase = Phase::Changing;
         drop(state);
         // From here on a drop reverses everything.
-        let mut detaching =
-            Detaching { core: self, _right: (alone, Refusal::new()), range, change: Some(Change::default()) };
+        let (pieces, views, live, on_free) = (Vec::new(), Vec::new(), Vec::new(), OnFree::default());
+        let change = Some(Change { pieces, views, live, on_free });
+        let mut detaching = Detaching { core: self, _right: (alone, Refusal::new()), range, change };
         self.state.set_asleep(true);
         self.state.pool().into_iter().for_each(|pool| _ = pool.trim_to(0));
         let state = self.state.lock();
@@ -156,17 +207,46 @@ impl<B: Backend> ArenaCore<B> {
         let mapped = state.backing.as_ref().map(|backing| backing.views(&state.range));
         let (pieces, views) = mapped.unwrap_or_default();
         drop(state);
-        detaching.change = Some(Change { pieces, views, live, ..Change::default() });
-        self.synchronize_users(&users, detaching.live())?;
-        Ok(Some(detaching))
-    }
-
-    fn synchronize_users(&self, users: &Streams<B::Stream>, live: &[Range<u64>]) -> Result<(), Error> {
         let bytes = live.iter().map(|extent| extent.end - extent.start).sum();
+        detaching.change = Some(Change { pieces, views, live, on_free: OnFree::default() });
         // A wait for a captured stream would invalidate the capture.
         let need = Need { requested: bytes, class: bytes };
         users.iter().try_for_each(|user| need.check(&self.device, user, Forbidden::Release))?;
-        Ok(users.iter().try_for_each(|user| self.device.synchronize(user))?)
+        users.iter().try_for_each(|user| self.device.synchronize(user))?;
+        Ok(Some(detaching))
+    }
+
+    /// Unmaps all views, which no work uses any more. After a failure the states record what was unmapped.
+    pub(super) fn unmap_views(&self, views: &mut [View<B>]) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        views.iter_mut().try_for_each(|view| {
+            view.each_run(Mapping::is_mapped, MapState::Out, |memory, run| {
+                self.timed(|| device.unmap(memory, run.start, run.bytes))
+            })
+        })
+    }
+
+    /// Maps all pieces with physical memory in the views. After a failure the states record what was mapped.
+    pub(super) fn map_views(
+        &self,
+        views: &mut [View<B>],
+        pieces: &[DetachedPiece],
+    ) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        for view in views {
+            for mapping in view.mappings.iter_mut().filter(|mapping| !mapping.is_mapped()) {
+                let place = pieces.binary_search_by_key(&mapping.extent.start, |piece| piece.extent.start);
+                let piece = place.ok().and_then(|place| pieces.get(place));
+                let Some(physical) = piece.and_then(|piece| piece.physical.as_ref()) else { continue };
+                self.timed(|| device.map(&view.memory, mapping.offset, physical))?;
+                mapping.state = MapState::Mapped;
+            }
+            let is_inaccessible = |mapping: &Mapping| mapping.state == MapState::Mapped;
+            view.each_run(is_inaccessible, MapState::Accessible, |memory, run| {
+                self.timed(|| device.set_access(memory, run.start, run.bytes))
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes the arena detached, keeping memory that could not be released. Returns the grant of unmapped
@@ -178,7 +258,9 @@ impl<B: Backend> ArenaCore<B> {
         let still = state.slots.extents(&state.engine);
         let (mut whole, mut unmapped) = (None, 0);
         if let Some(backing) = &mut state.backing {
-            let (was_mapped, kept) = (backing.mapped, change.kept());
+            // Pieces that could not be released keep their memory.
+            let kept = change.pieces.iter().filter(|piece| piece.physical.is_some());
+            let (was_mapped, kept) = (backing.mapped, kept.map(|piece| piece.extent.bytes).sum());
             whole = Some(backing.take_all());
             backing.mapped = kept;
             unmapped = was_mapped.saturating_sub(kept);

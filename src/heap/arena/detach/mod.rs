@@ -1,9 +1,9 @@
 //! Detaches the physical memory of a growing arena: it returns to the device, the addresses stay. Attaches memory
 //! at the same addresses later.
 //!
-//! * `right`: the right of a thread to change an arena, and whether this thread has one;
-//! * `map_views`: maps views, which are the arena's range and stitched ranges, and unmaps them;
-//! * `begin`, `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
+//! `detaching` and `attaching` are the two directions, each with a reversible part and a part that cannot fail. Here are
+//! the parts of an arena without its memory, and the right of a thread to change an arena. Views are the arena's range and
+//! stitched ranges.
 //!
 //! A failed call leaves the arena as it was, except that idle memory of its pool may have been released. Blocks keep
 //! their addresses. Both directions keep the handles of physical memory until nothing can fail any more. If the
@@ -14,20 +14,18 @@
 //! arena refuses a request.
 
 mod attaching;
-mod begin;
 mod detaching;
-mod map_views;
-mod right;
 
 pub use attaching::Attaching;
 pub use detaching::{Detaching, Unmapped};
-pub(crate) use right::{Refusal, is_changing_one};
 
-use crate::heap::arena::mapping::Extent;
+use crate::heap::space::{Extent, runs};
+use parking_lot::MutexGuard as LongGuard;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Physical};
+use vrampool_backend::{Backend, BackendError, Physical};
 
 /// Whether a [growing](crate::arena::ArenaBuilder::growing) arena has its physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,13 +77,8 @@ struct DetachedPiece {
 impl<B: Backend> Change<B> {
     /// Bytes of addresses of stitched ranges.
     pub(crate) fn stitched_bytes(&self) -> u64 {
-        self.views.iter().filter(|view| !view.is_range && view.is_used()).map(View::bytes).sum()
-    }
-
-    /// Bytes of physical memory that could not be released.
-    fn kept(&self) -> u64 {
-        let kept = self.pieces.iter().filter(|piece| piece.physical.is_some());
-        kept.map(|piece| piece.extent.bytes).sum()
+        let stitched = self.views.iter().filter(|view| !view.is_range && view.is_used());
+        stitched.flat_map(|view| &view.mappings).map(|mapping| mapping.extent.bytes).sum()
     }
 }
 
@@ -96,10 +89,6 @@ pub(crate) struct OnFree(Option<Arc<Callback>>);
 type Callback = dyn Fn(&[Range<u64>]) + Send + Sync;
 
 impl OnFree {
-    fn new(call: impl Fn(&[Range<u64>]) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(call)))
-    }
-
     /// Must be called without the lock.
     pub(crate) fn call(&self, freed: &[Range<u64>]) {
         if let Some(call) = self.0.as_ref().filter(|_| !freed.is_empty()) {
@@ -147,27 +136,55 @@ impl Mapping {
 }
 
 impl<B: Backend> View<B> {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.mappings.iter().map(|mapping| mapping.extent.bytes).sum()
-    }
-
     /// Whether it is the range, or a buffer has it.
     fn is_used(&self) -> bool {
         self.is_range || Arc::strong_count(&self.memory) > 1
     }
 
-    /// Returns runs of adjacent mappings for which `is_such` holds: start, bytes, and indices.
-    fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, Range<usize>)> {
-        let mut runs: Vec<(u64, u64, Range<usize>)> = Vec::new();
-        for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| is_such(mapping)) {
-            match runs.last_mut() {
-                Some((start, bytes, of)) if *start + *bytes == mapping.offset && of.end == index => {
-                    *bytes += mapping.extent.bytes;
-                    of.end += 1;
-                }
-                _ => runs.push((mapping.offset, mapping.extent.bytes, index..index + 1)),
-            }
+    /// Makes `call` for each run of adjacent mappings for which `is_such` holds. Those mappings get a `state` after it.
+    fn each_run(
+        &mut self,
+        is_such: impl Fn(&Mapping) -> bool,
+        state: MapState,
+        call: impl Fn(&B::Memory, Extent) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        let extent = |mapping: &Mapping| Extent { start: mapping.offset, bytes: mapping.extent.bytes };
+        let extents: Vec<_> = self.mappings.iter().filter(|mapping| is_such(mapping)).map(extent).collect();
+        for run in runs(&extents) {
+            call(&self.memory, run)?;
+            let of_run = self.mappings.iter_mut().filter(|mapping| run.range().contains(&mapping.offset));
+            of_run.for_each(|mapping| mapping.state = state);
         }
-        runs
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// Number of arenas that this thread is detaching or attaching.
+    static CHANGES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is detaching or attaching an arena: it may be in a callback of that.
+pub(crate) fn is_changing_one() -> bool {
+    CHANGES.get() > 0
+}
+
+/// The lock of changes of an arena that is detached or attached.
+type Right<'a> = (LongGuard<'a, ()>, Refusal);
+
+/// While it exists, requests of this thread are refused instead of waiting for such a change.
+#[derive(Debug)]
+pub(crate) struct Refusal(());
+
+impl Refusal {
+    pub(crate) fn new() -> Self {
+        CHANGES.set(CHANGES.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        CHANGES.set(CHANGES.get() - 1);
     }
 }

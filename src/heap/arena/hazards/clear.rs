@@ -3,8 +3,9 @@
 
 use crate::heap::arena::mapping::{Budget, Growth, Holes};
 use crate::heap::arena::{ArenaRequest, Candidate, State};
-use crate::heap::space::{ArenaError, FreeBlock, Zone};
+use crate::heap::space::{Arena, ArenaError, Extent, FreeBlock, Zone};
 use smallvec::SmallVec;
+use std::ops::Range;
 use vrampool_backend::{Backend, Stream, StreamId};
 
 /// Streams that a request must not wait for.
@@ -22,16 +23,8 @@ impl Refused {
     }
 }
 
-/// A *clear* part of a hole: the request's stream need not wait for any of the refused streams before it uses it.
-#[derive(Debug, Clone, Copy)]
-struct Clear {
-    zone: Zone,
-    start: u64,
-    bytes: u64,
-}
-
 impl<B: Backend> State<B> {
-    /// Offers mapped memory that is [clear](Clear): the part of the smallest sufficient hole, else a stitched range.
+    /// Offers mapped memory that is [clear](Self::clear_parts): the smallest sufficient part, else a stitched range.
     pub(in crate::heap::arena) fn clear_candidate(
         &self,
         request: &ArenaRequest<'_, B::Stream>,
@@ -39,19 +32,18 @@ impl<B: Backend> State<B> {
     ) -> Option<Candidate> {
         let (size, zone) = (self.engine.round(request.bytes)?, self.zone_of(request));
         let clear = self.clear_parts(request.stream, refused);
-        let smallest = clear
-            .iter()
-            .filter(|part| part.zone == zone || self.backing.is_some() && part.zone == Zone::Dynamic)
-            .filter(|part| part.bytes >= size)
-            .min_by_key(|part| (part.zone != zone, part.bytes, part.start));
-        if let Some(&Clear { start, bytes, .. }) = smallest {
-            return Some(Candidate::Plain { room: FreeBlock::unnamed(start, bytes), start });
+        let zone_of = |part: &Extent| self.engine.zone_at(part.start);
+        let is_of_part = |other| other == zone || self.backing.is_some() && other == Zone::Dynamic;
+        let sufficient = clear.iter().filter(|part| part.bytes >= size && is_of_part(zone_of(part)));
+        if let Some(&part) = sufficient.min_by_key(|part| (zone_of(part) != zone, part.bytes, part.start)) {
+            return Some(Candidate::Plain { room: FreeBlock::unnamed(part), start: part.start });
         }
         let backing = self.backing.as_ref()?;
-        backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)
+        let holes = holes_of(&clear, &self.engine, backing.granularity, false);
+        backing.oldest_around(&holes, size, usize::MAX, u64::MAX)
     }
 
-    /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is
+    /// Plans the memory for a request that no [clear](Self::clear_parts) part serves: new memory, or a range that is
     /// stitched of clear parts. The existing parts are held.
     ///
     /// # Errors
@@ -70,7 +62,7 @@ impl<B: Backend> State<B> {
         let size = bytes.checked_next_multiple_of(engine.alignment());
         let planned = size.zip(backing.as_mut()).and_then(|(size, backing)| {
             let plain = backing.plan_end(engine, size, budget);
-            let holes = |least, of_both| holes_of(&clear, least, of_both);
+            let holes = |least, of_both| holes_of(&clear, engine, least, of_both);
             let stitched = || backing.plan_around(engine, size, budget, holes);
             match plain {
                 Some(growth) if budget == Budget::Free && backing.is_tight(needed, growth.added()) => {
@@ -89,9 +81,9 @@ impl<B: Backend> State<B> {
         growth.hold(&mut self.engine)
     }
 
-    /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by
+    /// Returns the *clear* parts of holes, which `stream` can use at once, or after streams that are not refused, by
     /// offset. An uncaptured stream can wait for the [marker](crate::streams::markers) of a stream that is captured.
-    fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
+    fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Extent> {
         let Self { engine, uses, markers, .. } = self;
         let reach = uses.ticks.reach(stream.id());
         let is_refused = |user: StreamId, tick: u64| {
@@ -103,11 +95,10 @@ impl<B: Backend> State<B> {
         };
         let mut clear = Vec::new();
         for free in engine.free_by_offset() {
-            let (mut start, end) = (free.offset, free.offset + free.bytes);
-            let zone = engine.zone_at(start);
+            let Range { mut start, end } = free.extent.range();
             let mut add = |start: u64, end: u64| {
                 if start < end {
-                    clear.push(Clear { zone, start, bytes: end - start });
+                    clear.push(Extent { start, bytes: end - start });
                 }
             };
             for part in uses.parts(&(start..end)) {
@@ -123,7 +114,7 @@ impl<B: Backend> State<B> {
 }
 
 /// The parts of at least `least` bytes, in the range's second part or in both.
-fn holes_of(clear: &[Clear], least: u64, of_both: bool) -> Holes {
-    let is_such = |part: &&Clear| part.bytes >= least && (of_both || part.zone == Zone::Dynamic);
-    Holes::of(clear.iter().filter(is_such).map(|part| (part.start, part.bytes)))
+fn holes_of(clear: &[Extent], engine: &Arena, least: u64, of_both: bool) -> Holes {
+    let is_of_part = |part: &Extent| of_both || engine.zone_at(part.start) == Zone::Dynamic;
+    Holes::of(clear.iter().copied().filter(|part| part.bytes >= least && is_of_part(part)))
 }

@@ -28,27 +28,19 @@ const NOW: u64 = u64::MAX;
 
 impl<B: Backend> State<B> {
     /// Whether a request maps new memory instead of waiting for another stream.
-    pub(in crate::heap::arena) fn prefers_growth(
-        &self,
-        &ArenaRequest { bytes, .. }: &ArenaRequest<'_, B::Stream>,
-    ) -> bool {
-        let are_several = self.are_concurrent && self.uses.ticks.are_several();
-        let Some(backing) = self.backing.as_ref().filter(|_| are_several) else { return false };
-        let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        let needed = self.needed_with(size.unwrap_or(bytes));
-        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, needed))
+    pub(in crate::heap::arena) fn prefers_growth(&self, request: &ArenaRequest<'_, B::Stream>) -> bool {
+        let Some(backing) = self.backing.as_ref().filter(|_| self.are_several()) else { return false };
+        self.engine.round(request.bytes).is_some_and(|size| {
+            let needed = (self.engine.used() + self.uses.ticks.free_in_flight()).saturating_add(size);
+            let peak = self.peaks.needed.max(self.engine.peak_used()).max(needed);
+            backing.grows_without_wait(&self.engine, size, peak)
+        })
     }
 
-    /// The peak of live bytes and bytes in flight, including a request of `bytes`.
-    fn needed_with(&self, bytes: u64) -> u64 {
-        let now = self.engine.used() + self.uses.ticks.free_in_flight();
-        self.peaks.needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
-    }
-
-    /// Whether a block of this size belongs in the zone of large blocks.
+    /// Whether several streams, which may run concurrently, use the arena.
     #[inline]
-    pub(in crate::heap::arena) fn is_large(&self, bytes: u64) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
+    pub(in crate::heap::arena) fn are_several(&self) -> bool {
+        self.uses.ticks.are_several() && self.are_concurrent
     }
 
     /// Offers a place in the dynamic zone with an earlier wait than `range`, for as many bytes; for a captured stream,
@@ -84,7 +76,7 @@ impl<B: Backend> State<B> {
     /// Finds the place with the earliest wait before `last`.
     fn find_earliest(&self, bytes: u64, last: u64, reach: &StreamOrder) -> Option<Candidate> {
         let rooms = self.engine.fitting_blocks(bytes, PARTS);
-        let parts = rooms.flat_map(|room| self.uses.parts(&(room.offset..room.offset + room.bytes)));
+        let parts = rooms.flat_map(|room| self.uses.parts(&room.extent.range()));
         let mut waits: SmallVec<[u64; PARTS]> = parts
             .take(PARTS)
             .filter_map(|part| self.wait_for(part, reach))
@@ -131,10 +123,10 @@ impl<B: Backend> State<B> {
     ) -> Option<Candidate> {
         let (free_end, mut left) = (self.engine.free_end(Zone::Dynamic), most);
         for room in self.engine.fitting_blocks(bytes, most) {
-            if room.offset == free_end {
+            let all = room.extent.range();
+            if all.start == free_end {
                 left = most;
             }
-            let all = room.offset..room.offset + room.bytes;
             let mut place = all.start;
             for part in self.uses.parts(&all) {
                 let is_in_the_way = is_in_the_way(part);

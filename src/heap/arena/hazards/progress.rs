@@ -1,11 +1,13 @@
-//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait.
+//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait, or waits on the
+//! host, so that a captured stream can use free memory.
 
+use crate::error::Error;
 use crate::heap::BackendState;
 use crate::heap::arena::{ArenaCore, DeviceArena, StateGuard};
-use crate::streams::{Markers, Order, Ticks};
+use crate::streams::{Markers, Order, Streams, Ticks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::{Backend, Stream, StreamId};
+use vrampool_backend::{Backend, Stream, StreamId, fork};
 
 impl<B: Backend> DeviceArena<B> {
     /// Whether its streams have markers, or are to be asked: a hint that a pool over the arena keeps.
@@ -21,6 +23,36 @@ impl<B: Backend> DeviceArena<B> {
     /// Returns the markers and ticks in a locked depot, if it has an arena.
     pub(crate) fn order_in(backend_state: &BackendState) -> Option<(&Markers<B>, &Ticks)> {
         backend_state.arena::<B>().map(|state| (&state.markers, &state.uses.ticks))
+    }
+
+    /// Waits on the host until `stream` can use free memory without a wait on the device.
+    ///
+    /// It waits for the pending work of all streams that used free memory, except captured ones. Use it for a
+    /// capture whose requests are refused because of such streams. Memory that another captured stream used
+    /// belongs to its graph, and stays refused.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; [`Error::Backend`] if the device fails, and then no wait is recorded.
+    pub fn synchronize_freed(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
+        let core = &self.core;
+        core.check_device(stream)?;
+        let mut state = core.state.lock();
+        // Later frees belong to another tick, and are not waited for.
+        let (users, tick) =
+            (state.users_of_free(|user, _| user.id() != stream.id()), state.uses.ticks.begin());
+        drop(state);
+        let mut waited: Streams<B::Stream> = Streams::new();
+        for user in users {
+            if !core.device.is_capturing(&user)? {
+                core.device.synchronize(&user)?;
+                waited.push(user);
+            }
+        }
+        let mut state = core.state.lock();
+        waited.iter().for_each(|user| state.uses.ticks.waited(user.id(), stream.id(), tick));
+        drop(state);
+        Ok(())
     }
 
     /// Polls the streams' markers, if a poll is due, and asks streams other than `stream`.

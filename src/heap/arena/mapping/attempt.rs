@@ -10,7 +10,7 @@ use crate::heap::arena::{ArenaBuffer, ArenaCore, ArenaRequest, StateGuard};
 use crate::heap::space::Zone;
 use parking_lot::MutexGuard as LongMutexGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Scarce};
+use vrampool_backend::{Backend, BackendError, Scarce, logging};
 
 /// Most retries after a refusal for lack of mappings or addresses. The first retires ranges whose work is complete, the
 /// others wait for that work: several, because other threads may take the mappings that they free.
@@ -89,14 +89,6 @@ impl<B: Backend> Attempt<'_, B> {
         }
     }
 
-    /// Runs `wait` without the right to change the arena: streams that it waits for may wait for that right.
-    fn among_others(&mut self, wait: impl FnOnce(&ArenaCore<B>)) -> Result<(), Error> {
-        drop(self.alone.take());
-        wait(self.arena);
-        self.alone = Some(self.arena.alone(self.request.bytes)?);
-        Ok(())
-    }
-
     /// Makes the memory, adds it to the arena, and serves the request before any other.
     fn make(&mut self, mut state: StateGuard<'_, B>, growth: Growth) -> Outcome<B> {
         let weight = growth.stitched.as_ref().map_or(Weight::default(), |(pieces, _)| Weight::of(pieces));
@@ -124,15 +116,20 @@ impl<B: Backend> Attempt<'_, B> {
         }
     }
 
-    /// Makes room for mappings or addresses of `weight` before a retry. A wait also releases free memory of `parts` of
-    /// the range.
+    /// Makes room for mappings or addresses of `weight` before a retry. Later retries wait, and release retiring ranges,
+    /// ranges that lost pieces, and free memory of `parts` of the range.
     fn retry_with(&mut self, weight: Weight, parts: &[Zone], refusal: BackendError) -> Outcome<B> {
         self.retries += 1;
         if self.retries > RETRIES {
             return Err(refusal.into());
         }
         if self.retries > 1 {
-            self.among_others(|arena| arena.release_unused(parts))?;
+            // Without the right to change the arena: streams that it waits for may wait for that right.
+            drop(self.alone.take());
+            if let Err(error) = self.arena.release(parts, 0) {
+                logging::warn!("arena on {}: {error}", self.arena.id);
+            }
+            self.alone = Some(self.arena.alone(self.request.bytes)?);
         }
         self.arena.make_way(weight);
         Ok(None)
@@ -154,7 +151,8 @@ impl<B: Backend> Attempt<'_, B> {
         if !error.is_out_of_memory() || self.budget == Budget::Exhausted {
             return Err(error.into());
         }
-        (self.budget, self.shortage) = (self.budget.refused(), Some(error));
+        self.budget = if self.budget == Budget::Free { Budget::Frugal } else { Budget::Exhausted };
+        self.shortage = Some(error);
         Ok(None)
     }
 }

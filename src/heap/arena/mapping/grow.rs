@@ -1,11 +1,11 @@
 //! Adds memory to a growing arena. The way of a request to new memory is in `attempt`.
 
-use super::pages::{Budget, Extent, runs};
+use super::pages::Budget;
 use crate::error::Error;
 use crate::heap::arena::hazards::UseMap;
 use crate::heap::arena::mapping::{Growth, Made, MakeFailure};
 use crate::heap::arena::{ArenaCore, ArenaRequest, Backing, State, StateGuard, TakenBlock};
-use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
+use crate::heap::space::{Arena, ArenaError, BlockId, Extent, Zone, runs};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical, Scarce};
@@ -178,9 +178,8 @@ impl<B: Backend> Backing<B> {
     ) {
         // No work uses new memory, whatever used these addresses before: blocks may have been freed while they slept.
         for extent in extents {
-            let range = extent.start..extent.end();
-            uses.note_reused(&range);
-            let _ = uses.take(range);
+            uses.note_reused(&extent.range());
+            let _ = uses.take(extent.range());
         }
         let Some(last) = extents.last() else { return };
         match is_at_end {

@@ -1,9 +1,9 @@
 //! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
-use super::pages::{Extent, runs};
 use crate::heap::arena::ArenaCore;
 use crate::heap::arena::mapping::{Growth, Lack, Made, MakeFailure};
 use crate::heap::arena::panics::{Caught, caught};
+use crate::heap::space::{Extent, runs};
 use crate::sync::Instant;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,8 +45,15 @@ impl<B: Backend> ArenaCore<B> {
     ) -> Result<Made<B>, MakeFailure> {
         let device = self.virtual_memory()?;
         let mut new = Vec::with_capacity(growth.new.len());
-        let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
-        self.check_room(growth, bytes)?;
+        let bytes = growth.added();
+        // Before several pieces are taken, so that none is taken in vain: other owners of the device's memory would be
+        // refused meanwhile. Without an answer the device itself refuses what it does not have.
+        if growth.new.len() > 1
+            && let Ok(info) = self.device.memory_info()
+            && info.free_bytes < bytes
+        {
+            return Err(BackendError::out_of_memory(bytes, Some(info.free_bytes)).into());
+        }
         self.share.reserve(bytes)?;
         let mut lacks = Lack::Memory;
         let (made, panic) = caught(|| {
@@ -68,31 +75,16 @@ impl<B: Backend> ArenaCore<B> {
         match made {
             Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
             Err(error) => {
-                let (unreleased, later) = caught(|| Ok(self.roll_back(growth, range, new)));
+                let (unreleased, later) =
+                    caught(|| Ok::<_, BackendError>(self.roll_back(growth, range, new)));
                 let panic = panic.or(later);
                 Err(MakeFailure { error, lacks, unreleased: unreleased.unwrap_or_default(), panic })
             }
         }
     }
 
-    /// Checks that the device has room for all pieces, so that none is taken in vain: other owners of its memory would
-    /// be refused meanwhile. A single piece is taken whole or not at all.
-    fn check_room(&self, growth: &Growth, bytes: u64) -> Result<(), BackendError> {
-        if growth.new.len() < 2 {
-            return Ok(());
-        }
-        match self.device.memory_info() {
-            Ok(info) if info.free_bytes < bytes => {
-                Err(BackendError::out_of_memory(bytes, Some(info.free_bytes)))
-            }
-            // Without an answer the device itself refuses what it does not have.
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
-
     /// Unmaps the first pieces of a growth again. Returns those that stay mapped because the device refuses.
     fn roll_back(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
-        let all: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
         // The last run first, so that the first pieces are those that remain.
         let (mapped, mut left) = (&growth.new[..made.len()], made);
         for run in runs(mapped).iter().rev() {
@@ -107,7 +99,7 @@ impl<B: Backend> ArenaCore<B> {
             left.truncate(mapped.iter().position(|extent| extent.start == run.start).unwrap_or(0));
         }
         let kept: u64 = mapped[..left.len()].iter().map(|extent| extent.bytes).sum();
-        drop(self.share.split(all - kept));
+        drop(self.share.split(growth.added() - kept));
         left
     }
 

@@ -15,12 +15,12 @@ mod share;
 
 pub(crate) use {
     make::{calls_of_this_thread, virtual_memory},
-    pages::{Budget, Extent, Fit, Holes, MOST_ADDRESSES, runs},
+    pages::{Budget, Fit, Holes, MOST_ADDRESSES},
     share::Share,
 };
 
 use crate::heap::arena::panics::Caught;
-use crate::heap::space::BlockId;
+use crate::heap::space::{BlockId, Extent};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical};
@@ -109,12 +109,6 @@ pub(crate) struct Retiring<B: Backend> {
     users: SmallVec<[B::Stream; 2]>,
     /// The tick in which no buffer had them any more.
     tick: u64,
-}
-
-impl<B: Backend> Retiring<B> {
-    fn weight(&self) -> Weight {
-        self.ranges.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus)
-    }
 }
 
 /// Resources of stitched ranges.

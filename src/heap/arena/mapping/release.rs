@@ -1,11 +1,11 @@
 //! Releases memory of a growing arena to the device.
 
-use super::pages::{Extent, Holes, runs};
+use super::pages::Holes;
 use crate::error::Error;
 use crate::heap::arena::mapping::{Stitched, StitchedPart};
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::{ArenaCore, Backing, DeviceArena, State};
-use crate::heap::space::{Arena, ArenaError, BlockId, Zone};
+use crate::heap::space::{Arena, ArenaError, BlockId, Extent, Zone, runs};
 use crate::streams::{Streams, add};
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
@@ -216,7 +216,7 @@ impl<B: Backend> ArenaCore<B> {
             |user, tick| !waited.is_behind(tick) || !waited.covers(user, tick) && !ticks.are_done(user, tick);
         let surplus = backing.surplus(&state.engine, parts, spare_bytes, |extent| {
             retiring.binary_search(&extent.start).is_err()
-                && !state.uses.parts(&(extent.start..extent.end())).any(|part| part.has(is_in_use))
+                && !state.uses.parts(&extent.range()).any(|part| part.has(is_in_use))
         });
         let State { engine, uses, backing: Some(backing), .. } = &mut *state else { return None };
         let mut leaving = LeavingPieces { pieces: Vec::new(), ranges: Vec::new(), range };
@@ -224,7 +224,7 @@ impl<B: Backend> ArenaCore<B> {
         leaving.pieces.extend(backing.unreleased.drain(..).map(|(extent, block)| piece(extent, block, true)));
         for extent in surplus {
             let Ok(block) = engine.hold_at(extent.start, extent.bytes) else { continue };
-            let _ = uses.take(extent.start..extent.end());
+            let _ = uses.take(extent.range());
             leaving.pieces.push(piece(extent, block, false));
         }
         leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
@@ -253,14 +253,14 @@ impl<B: Backend> ArenaCore<B> {
             let extent = |part: &StitchedPart| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
                 self.timed(|| device.unmap(&stitched.memory, run.start, run.bytes))?;
-                parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
+                parts.retain(|part| !run.range().contains(&part.offset));
             }
         }
         // One call for adjacent pieces: separate calls would split the device's mappings.
         let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
         for run in runs(&extents) {
             self.timed(|| device.unmap(range, run.start, run.bytes))?;
-            let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
+            let of_run = |piece: &&mut Piece| run.range().contains(&piece.extent.start);
             pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_unmapped = true);
         }
         Ok(())
@@ -362,8 +362,7 @@ fn users_of_surplus<B: Backend>(
     let backing = state.backing.as_ref()?;
     let mut leaving = backing.surplus(&state.engine, parts, spare_bytes, |_| true);
     leaving.sort_unstable_by_key(|extent| extent.start);
-    let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
-    let mut users = state.uses.users_in(leaving_runs, |_, _| true);
+    let mut users = state.uses.users_in(runs(&leaving).into_iter().map(Extent::range), |_, _| true);
     let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
     let goes = |(range, parts): &(&Stitched<B>, Vec<StitchedPart>)| {
         range.is_unused() && (!range.is_whole(parts) || range.pieces.iter().any(leaves))

@@ -4,10 +4,10 @@
 //! replaces the old one, with all pieces mapped at the same offsets. Blocks keep their addresses: the old
 //! range stays until the last of them is freed, like a stitched range in use.
 
-use super::pages::Extent;
 use crate::heap::arena::builder::reserve_for;
 use crate::heap::arena::mapping::StitchedPart;
 use crate::heap::arena::{ArenaCore, StateGuard};
+use crate::heap::space::Extent;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, logging};
 

@@ -5,11 +5,10 @@
 //! may be some, ranges wait for a release that waits for it. They still count, so the bounds hold; a quarter
 //! of the bounds is left for them. Only a retry after a refusal waits, without a lock.
 
-use super::pages::{Extent, runs};
 use super::release::Waited;
 use crate::heap::arena::mapping::{Retiring, Stitched, Weight};
-use crate::heap::arena::{ArenaCore, Backing, State};
-use crate::heap::space::Zone;
+use crate::heap::arena::{ArenaCore, State};
+use crate::heap::space::{Extent, runs};
 use crate::streams::{Order, Streams};
 use vrampool_backend::{Backend, Stream, VirtualMemory, logging};
 
@@ -19,7 +18,7 @@ impl<B: Backend> ArenaCore<B> {
         let state = self.state.lock();
         let Some(backing) = &state.backing else { return };
         let most = backing.most_stitched();
-        let is_over = !backing.stitched_weight().minus(backing.retiring_weight).is_within(most.eighths(6));
+        let is_over = !backing.kept_weight().is_within(most.eighths(6));
         let has_some = !backing.retiring.is_empty();
         drop(state);
         if is_over || has_some {
@@ -70,9 +69,7 @@ impl<B: Backend> ArenaCore<B> {
         if ranges.is_empty() {
             return;
         }
-        let batch = Retiring { ranges, users, tick };
-        backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
-        backing.retiring.push_back(batch);
+        backing.retiring.push_back(Retiring { ranges, users, tick });
     }
 
     /// Takes retiring ranges whose work is complete, including that of other devices: there are none, or a release
@@ -96,7 +93,6 @@ impl<B: Backend> ArenaCore<B> {
         while backing.retiring.front().is_some_and(are_done)
             && let Some(batch) = backing.retiring.pop_front()
         {
-            backing.retiring_weight = backing.retiring_weight.minus(batch.weight());
             retired.push(batch);
         }
         drop(state);
@@ -118,21 +114,6 @@ impl<B: Backend> ArenaCore<B> {
         if !open.is_empty() {
             self.ask(open, tick);
         }
-    }
-
-    /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for
-    /// the work that used them, so the caller must hold no lock.
-    pub(crate) fn release_unused(&self, parts: &[Zone]) {
-        if let Err(error) = self.release(parts, 0) {
-            logging::warn!("arena on {}: {error}", self.id);
-        }
-    }
-}
-
-impl<B: Backend> Backing<B> {
-    /// Whether one more stitched range of `weight` is allowed.
-    pub(super) fn may_stitch(&self, weight: Weight) -> bool {
-        weight == Weight::default() || self.stitched_weight().plus(weight).is_within(self.most_stitched())
     }
 }
 

@@ -8,7 +8,7 @@ use super::error::ArenaError;
 use super::operations::Arena;
 use super::table::end_of;
 use super::zone::Zone;
-use crate::heap::space::{BlockState, FreeBlock, NONE, ZoneState, choose};
+use crate::heap::space::{BlockState, Extent, FreeBlock, NONE, Record, ZoneState, choose};
 
 impl Arena {
     /// The free end of the dynamic zone, if it holds `size`.
@@ -23,7 +23,29 @@ impl Arena {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub(crate) fn allocate_at(&mut self, offset: u64, bytes: u64) -> Result<BlockId, ArenaError> {
-        let index = self.place_at(offset, bytes);
+        self.allocate_in(FreeBlock::unnamed(Extent { start: offset, bytes }), offset, bytes)
+    }
+
+    /// As [`allocate_at`](Self::allocate_at), without a search if the place is still in that block.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    #[inline]
+    pub(crate) fn allocate_in(
+        &mut self,
+        room: FreeBlock,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<BlockId, ArenaError> {
+        let is_whole = bytes > 0 && (offset | bytes) & (self.alignment() - 1) == 0;
+        let end = offset.checked_add(bytes).filter(|_| is_whole && !self.table.is_full());
+        let room = end.and_then(|end| {
+            let is_there =
+                |record: &&Record| record.is_free() && record.offset <= offset && end <= record.end();
+            let known = self.table.get(room.index).filter(is_there).map(|_| room.index);
+            known.or_else(|| self.room_around(offset, bytes))
+        });
+        let index = room.map_or(NONE, |room| self.carve(room, offset, bytes));
         self.named(index, (bytes, Zone::Dynamic))
     }
 
@@ -66,8 +88,8 @@ impl Arena {
     }
 
     fn take_in(&mut self, block: BlockId) {
-        let (offset, bytes) = self.extent(block);
-        let space = self.zone_around(offset);
+        let Extent { start, bytes } = self.extent(block);
+        let space = self.zone_around(start);
         space.held -= bytes;
         space.used += bytes;
         self.table[block.index()].set_state(BlockState::Live);
@@ -78,46 +100,18 @@ impl Arena {
         choose(&mut self.stable, &mut self.dynamic, zone)
     }
 
-    fn place_at(&mut self, offset: u64, bytes: u64) -> u32 {
-        let below = self.alignment() - 1;
-        let Some(end) = offset.checked_add(bytes) else { return NONE };
-        if bytes == 0 || (offset | bytes) & below != 0 || self.table.is_full() {
-            return NONE;
-        }
-        let zone = self.zone_at(offset);
-        let (table, space) = (&self.table, self.space(zone));
-        let holds = |&index: &u32| table[index].offset <= offset && end <= table[index].end();
+    /// Searches for the free block that holds a place.
+    fn room_around(&self, offset: u64, bytes: u64) -> Option<u32> {
+        let (table, space) = (&self.table, self.space(self.zone_at(offset)));
+        let holds = |&index: &u32| table[index].offset <= offset && offset + bytes <= table[index].end();
         // Mostly a requested place is at the end.
         let of = |most| space.free.at_least(table, bytes, most).find(holds);
-        let Some(hole) = of(0).or_else(|| of(usize::MAX)) else { return NONE };
-        self.carve(hole, offset, bytes)
+        of(0).or_else(|| of(usize::MAX))
     }
 
     /// Returns the `most` smallest free blocks of the dynamic zone of at least `bytes`, then the free end.
     pub(crate) fn fitting_blocks(&self, bytes: u64, most: usize) -> impl Iterator<Item = FreeBlock> {
         self.dynamic.free.at_least(&self.table, bytes, most).map(|index| self.free_block(index))
-    }
-
-    /// As [`allocate_at`](Self::allocate_at), without a search if the place is still in that block.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
-    #[inline]
-    pub(crate) fn allocate_in(
-        &mut self,
-        room: FreeBlock,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<BlockId, ArenaError> {
-        let is_there = self.table.get(room.index).is_some_and(|record| {
-            record.is_free() && record.offset <= offset && offset.saturating_add(bytes) <= record.end()
-        });
-        let is_whole = bytes > 0 && (offset | bytes) & (self.alignment() - 1) == 0;
-        if !is_there || !is_whole || self.table.is_full() {
-            return self.allocate_at(offset, bytes);
-        }
-        let index = self.carve(room.index, offset, bytes);
-        self.named(index, (bytes, Zone::Dynamic))
     }
 
     /// Takes a place out of a free block that holds it.
@@ -136,9 +130,9 @@ impl Arena {
         self.dynamic.free.each_at_least(&self.table, bytes, |index| holes.push(self.free_block(index)));
         let (end, capacity) = (self.free_end(Zone::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
-            holes.push(FreeBlock::unnamed(end, capacity - end));
+            holes.push(FreeBlock::unnamed(Extent { start: end, bytes: capacity - end }));
         }
-        holes.sort_unstable_by_key(|room| room.offset);
+        holes.sort_unstable_by_key(|room| room.extent.start);
     }
 
     /// Inserts the free blocks of the stable zone of at least `bytes`, by offset, before those of the dynamic
@@ -149,7 +143,7 @@ impl Arena {
             return;
         }
         self.stable.free.each_at_least(&self.table, bytes, |index| holes.push(self.free_block(index)));
-        holes.sort_unstable_by_key(|room| room.offset);
+        holes.sort_unstable_by_key(|room| room.extent.start);
     }
 
     /// All free blocks, by offset.

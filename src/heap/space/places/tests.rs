@@ -1,5 +1,5 @@
 use crate::heap::space::block::SpanState;
-use crate::heap::space::{Arena, ArenaError, ArenaLayout, RoomRule, Zone};
+use crate::heap::space::{Arena, ArenaError, ArenaLayout, Extent, RoomRule, Zone};
 use proptest::prelude::*;
 
 const END: u64 = 64;
@@ -7,7 +7,7 @@ const END: u64 = 64;
 fn holes(arena: &Arena, bytes: u64) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     arena.holes(bytes, &mut holes);
-    holes.iter().map(|room| (room.offset, room.bytes)).collect()
+    holes.iter().map(|room| (room.extent.start, room.extent.bytes)).collect()
 }
 
 proptest! {
@@ -23,7 +23,7 @@ proptest! {
             match step {
                 0 if !blocks.is_empty() => {
                     let block = blocks.swap_remove(one as usize % blocks.len());
-                    let (offset, bytes) = arena.extent(block);
+                    let Extent { start: offset, bytes } = arena.extent(block);
                     taken[offset as usize..(offset + bytes) as usize].fill(false);
                     arena.free(block)?;
                 }
@@ -33,11 +33,11 @@ proptest! {
                     match arena.room_by(two, RoomRule::LowestHole) {
                         Some(room) => {
                             let block = match one % 2 {
-                                0 => arena.allocate_in(room, room.offset, two)?,
+                                0 => arena.allocate_in(room, room.extent.start, two)?,
                                 _ => arena.allocate_front(room, two),
                             };
-                            prop_assert_eq!(arena.extent(block).0, room.offset);
-                            let (offset, bytes) = arena.extent(block);
+                            prop_assert_eq!(arena.extent(block).start, room.extent.start);
+                            let Extent { start: offset, bytes } = arena.extent(block);
                             prop_assert!(fits && offset < tail);
                             taken[offset as usize..(offset + bytes) as usize].fill(true);
                             blocks.push(block);
@@ -52,7 +52,7 @@ proptest! {
                         arena.let_in(block);
                         blocks.push(block);
                     } else {
-                        let (offset, bytes) = arena.extent(block);
+                        let Extent { start: offset, bytes } = arena.extent(block);
                         taken[offset as usize..(offset + bytes) as usize].fill(false);
                         arena.release(block);
                         prop_assert!(matches!(arena.free(block), Err(ArenaError::StaleBlock)));
@@ -71,7 +71,7 @@ proptest! {
                 4 => {
                     let tail = arena.free_end(Zone::Dynamic);
                     let room = arena.end_room(two);
-                    prop_assert_eq!(room.map(|room| room.offset), (tail + two <= END).then_some(tail));
+                    prop_assert_eq!(room.map(|room| room.extent.start), (tail + two <= END).then_some(tail));
                     if let Some(room) = room {
                         let block = arena.allocate_in(room, tail, two)?;
                         taken[tail as usize..(tail + two) as usize].fill(true);
@@ -91,7 +91,7 @@ proptest! {
                     match got {
                         Ok(block) => {
                             prop_assert!(is_free);
-                            prop_assert_eq!(arena.extent(block), (one, two));
+                            prop_assert_eq!(arena.extent(block), Extent { start: one, bytes: two });
                             taken[range].fill(true);
                             blocks.push(block);
                         }
@@ -110,7 +110,7 @@ proptest! {
             let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
             prop_assert_eq!(arena.free_end(Zone::Dynamic), end);
             let by_size = |most| -> Vec<_> {
-                arena.fitting_blocks(3, most).map(|room| (room.offset == end, room.bytes)).collect()
+                arena.fitting_blocks(3, most).map(|room| (room.extent.start == end, room.extent.bytes)).collect()
             };
             let all = by_size(usize::MAX);
             prop_assert!(all.is_sorted(), "{all:?}");
@@ -118,12 +118,12 @@ proptest! {
             let holes = all.len() - usize::from(has_end);
             prop_assert_eq!(&few[..holes.min(2)], &all[..holes.min(2)]);
             prop_assert_eq!(&few[holes.min(2)..], &all[holes..], "the free end is never left out");
-            let held: u64 = unlisted.iter().map(|&block| arena.extent(block).1).sum();
+            let held: u64 = unlisted.iter().map(|&block| arena.extent(block).bytes).sum();
             let used = taken.iter().filter(|&&byte| byte).count() as u64 - held;
             prop_assert_eq!((arena.used_in(Zone::Dynamic), arena.held()), (used, held));
             peak = used.max(peak);
             prop_assert_eq!(arena.peak_used(), peak, "an unlisted block never was live");
-            let end = blocks.iter().map(|&block| arena.extent(block)).map(|(offset, bytes)| offset + bytes).max();
+            let end = blocks.iter().map(|&block| arena.extent(block).end()).max();
             prop_assert_eq!(arena.live_end(), end.unwrap_or(0));
         }
     }

@@ -52,12 +52,6 @@ impl Part {
         self.users.iter().any(|&user| is_such(user, self.tick))
     }
 
-    /// Whether another stream than `stream` wrote it last, or one that is not `done` uses it.
-    #[inline]
-    fn is_anothers(&self, stream: StreamId, done: impl Fn(StreamId) -> bool) -> bool {
-        self.users[0] != stream || self.has(|user, _| user != stream && !done(user))
-    }
-
     /// Whether both have the same users and tick.
     fn is_alike(&self, other: &Self) -> bool {
         self.tick == other.tick && self.users == other.users
@@ -177,7 +171,8 @@ impl<S: Stream> UseMap<S> {
 
     /// Whether another stream than `stream` wrote a part last, or may still read it.
     pub(crate) fn is_anothers(&self, part: &Part, stream: StreamId) -> bool {
-        part.is_anothers(stream, |user| self.ticks.are_done(user, part.tick))
+        let is_open = |user, tick| user != stream && !self.ticks.are_done(user, tick);
+        part.users[0] != stream || part.has(is_open)
     }
 
     /// Records a free without a marker, for the next marker of the stream or the next request of another stream.

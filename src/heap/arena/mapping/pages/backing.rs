@@ -1,12 +1,12 @@
 //! The record of a growing arena's physical memory.
 
-use super::cover::{Extent, Holes};
+use super::cover::Holes;
 use crate::heap::arena::Backing;
-use crate::heap::arena::mapping::Weight;
-use crate::heap::space::Zone;
+use crate::heap::space::{Extent, Zone};
 use crate::streams::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::mem;
 use vrampool_backend::{Amount, Backend, Physical};
 
 /// Requests up to a granule divided by this are served in the front part: those that pools keep idle. Of larger ones so
@@ -43,9 +43,7 @@ impl<B: Backend> Backing<B> {
             ends: Vec::new(),
             stitched: Vec::new(),
             partly_unmapped: Vec::new(),
-            in_ranges: Weight::default(),
             retiring: VecDeque::new(),
-            retiring_weight: Weight::default(),
             ages: 0,
             holes: Holes::default(),
             decays: false,
@@ -105,6 +103,15 @@ impl<B: Backend> Backing<B> {
         let removed: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
         self.mapped -= removed.iter().map(Physical::len).sum::<u64>();
         removed
+    }
+
+    /// Detaches everything that backs the range, and returns it, to be dropped without the lock.
+    pub(crate) fn take_all(&mut self) -> impl Sized + use<B> {
+        self.mapped = 0;
+        self.extents.clear();
+        self.parts_of.clear();
+        let Self { physical, stitched, partly_unmapped, retiring, .. } = self;
+        (mem::take(physical), mem::take(stitched), mem::take(partly_unmapped), mem::take(retiring))
     }
 
     /// Bytes of addresses, including stitched ranges.

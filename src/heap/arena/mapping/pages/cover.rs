@@ -1,42 +1,6 @@
 //! Extents of a growing arena's range, and their free parts. Numbers only.
 
-use crate::heap::space::{Arena, FreeBlock};
-use std::ops::Range;
-
-/// A number of bytes at an offset of the range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) start: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Extent {
-    fn of(room: &FreeBlock) -> Self {
-        Self { start: room.offset, bytes: room.bytes }
-    }
-
-    pub(crate) fn end(self) -> u64 {
-        self.start + self.bytes
-    }
-
-    pub(crate) fn range(self) -> Range<u64> {
-        self.start..self.end()
-    }
-
-    pub(super) fn first(self, bytes: u64) -> Self {
-        Self { bytes, ..self }
-    }
-
-    pub(super) fn last(self, bytes: u64) -> Self {
-        Self { start: self.end() - bytes, bytes }
-    }
-
-    /// Bytes that it shares with the front of `other`, which does not start before it.
-    #[inline]
-    pub(super) fn reach_in(self, other: Self) -> u64 {
-        self.end().min(other.end()).saturating_sub(other.start)
-    }
-}
+use crate::heap::space::{Arena, Extent, FreeBlock};
 
 /// Returns the number of the first of `pieces`, from `first`, that ends after `offset`. Mostly it is near, so the
 /// steps double.
@@ -55,14 +19,14 @@ fn first_ending_after(offset: u64, pieces: &[Extent], first: usize) -> usize {
 pub(crate) struct Holes(Vec<FreeBlock>);
 
 impl Holes {
-    /// Creates holes from offsets and sizes, by offset. No two touch within a piece.
-    pub(crate) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        Self(parts.into_iter().map(|(start, bytes)| FreeBlock::unnamed(start, bytes)).collect())
+    /// Creates holes from extents, by offset. No two touch within a piece.
+    pub(crate) fn of(parts: impl IntoIterator<Item = Extent>) -> Self {
+        Self(parts.into_iter().map(FreeBlock::unnamed).collect())
     }
 
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.0.iter().map(Extent::of)
+        self.0.iter().map(|room| room.extent)
     }
 
     /// Replaces the holes by those of the engine's second part, or of both, of at least `bytes`.
@@ -83,8 +47,8 @@ impl Holes {
 
     /// Adds free extents that are in none of the holes.
     pub(super) fn with(mut self, more: &[Extent]) -> Self {
-        self.0.extend(more.iter().map(|extent| FreeBlock::unnamed(extent.start, extent.bytes)));
-        self.0.sort_unstable_by_key(|room| room.offset);
+        self.0.extend(more.iter().copied().map(FreeBlock::unnamed));
+        self.0.sort_unstable_by_key(|room| room.extent.start);
         self
     }
 
@@ -92,7 +56,7 @@ impl Holes {
     /// and do not overlap.
     pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
         let mut first = 0;
-        self.0.iter().map(Extent::of).flat_map(move |hole| {
+        self.0.iter().map(|room| room.extent).flat_map(move |hole| {
             first = first_ending_after(hole.start, pieces, first);
             let ending = pieces[first..].iter().take_while(move |piece| piece.end() <= hole.end());
             (first..).zip(ending).map(move |(place, _)| (place, hole))
@@ -103,7 +67,7 @@ impl Holes {
     /// sorted by offset and do not overlap.
     pub(super) fn ends_of(&self, pieces: &[Extent]) -> Vec<(Extent, u64, u64)> {
         let (mut ends, mut first) = (Vec::<(Extent, u64, u64)>::new(), 0);
-        for hole in self.0.iter().map(Extent::of) {
+        for hole in self.0.iter().map(|room| room.extent) {
             // Most pieces are in no hole.
             first = first_ending_after(hole.start, pieces, first);
             for &piece in pieces[first..].iter().take_while(|piece| piece.start < hole.end()) {
@@ -124,17 +88,17 @@ impl Holes {
     /// The last hole that starts at or before `offset`.
     #[inline]
     pub(super) fn hole_at(&self, offset: u64) -> Option<Extent> {
-        self.room_at(offset).map(Extent::of)
+        self.room_at(offset).map(|room| room.extent)
     }
 
     fn room_at(&self, offset: u64) -> Option<&FreeBlock> {
-        let next = self.0.partition_point(|room| room.offset <= offset);
+        let next = self.0.partition_point(|room| room.extent.start <= offset);
         next.checked_sub(1).and_then(|last| self.0.get(last))
     }
 
     /// The free block that contains an extent, with the engine's record.
     pub(super) fn room_of(&self, extent: Extent) -> FreeBlock {
-        self.room_at(extent.start).copied().unwrap_or(FreeBlock::unnamed(extent.start, extent.bytes))
+        self.room_at(extent.start).copied().unwrap_or(FreeBlock::unnamed(extent))
     }
 
     /// Contiguous free bytes at the front of an extent.
@@ -144,9 +108,7 @@ impl Holes {
 
     /// Contiguous free bytes at the back of an extent.
     pub(super) fn back_of(&self, extent: Extent) -> u64 {
-        let next = self.0.partition_point(|room| room.offset < extent.end());
-        let last = next.checked_sub(1).and_then(|last| self.0.get(last)).map(Extent::of);
-        let reaches = last.filter(|hole| hole.end() >= extent.end());
+        let reaches = self.hole_at(extent.end() - 1).filter(|hole| hole.end() >= extent.end());
         reaches.map_or(0, |hole| extent.end() - hole.start.max(extent.start))
     }
 }

@@ -7,8 +7,7 @@
 //! * `plan`: the memory to make for a request;
 //! * `stitched_ranges`: all stitched ranges, and the bounds on them;
 //! * `search`: existing memory for a request that no hole holds;
-//! * `stitch`: selects the pieces of a stitched range;
-//! * `detach`: detaches and restores all of it.
+//! * `stitch`: selects the pieces of a stitched range.
 //!
 //! Only `make`, `release`, `retire`, `reserve_addresses` and the arena's `detach` call the device. The arena's
 //! lock protects it.
@@ -34,19 +33,15 @@
 
 mod backing;
 mod cover;
-mod detach;
 mod gaps;
 mod plan;
 mod search;
 mod stitch;
 mod stitched_ranges;
 
-pub(crate) use {
-    backing::MOST_ADDRESSES,
-    cover::{Extent, Holes},
-    plan::{Budget, runs},
-    stitch::Fit,
-};
+pub(crate) use {backing::MOST_ADDRESSES, cover::Holes, plan::Budget, stitch::Fit};
+
+use crate::heap::space::Extent;
 
 /// Pieces of a range in which some number of bytes is free in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Plans new memory for a request that no mapped memory serves.
 
-use super::{Extent, Holes, Plan, stitch};
+use super::{Holes, Plan, stitch};
 use crate::heap::arena::Backing;
 use crate::heap::arena::mapping::Growth;
-use crate::heap::space::{Arena, Zone};
+use crate::heap::space::{Arena, Extent, Zone};
 use vrampool_backend::Backend;
 
 /// Smaller requests are stitched only at the limit, granules: each piece of a range costs driver calls.
@@ -40,12 +40,6 @@ pub(crate) enum Budget {
     Frugal,
     /// The frugal allocation was refused, too.
     Exhausted,
-}
-
-impl Budget {
-    pub(crate) fn refused(self) -> Self {
-        if self == Self::Free { Self::Frugal } else { Self::Exhausted }
-    }
 }
 
 impl Growth {
@@ -108,13 +102,13 @@ impl<B: Backend> Backing<B> {
     /// Whether a request of `bytes` gets new memory instead of waiting for another stream. `needed` is the peak
     /// of live bytes and bytes in flight.
     pub(crate) fn grows_without_wait(&self, engine: &Arena, bytes: u64, needed: u64) -> bool {
-        let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
-        let held = self.mapped.saturating_add(added);
-        let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
-        self.overlap.allows(self.mapped, held, most_live, needed)
-            && added <= self.room(Budget::Free)
-            && self.has_addresses(Zone::Dynamic, end)
+        self.round(bytes).is_some_and(|added| {
+            let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
+            self.overlap.allows(self.mapped, self.mapped.saturating_add(added), most_live, needed)
+                && added <= self.room(Budget::Free)
+                && self.has_addresses(Zone::Dynamic, end)
+        })
     }
 
     /// Plans memory for `bytes` at `start`, which is the end of the range, within the limit and the addresses.
@@ -156,12 +150,10 @@ impl<B: Backend> Backing<B> {
         })
     }
 
-    /// Whether a request that is not stitched by preference gets more memory of a part if none serves.
+    /// Whether a request gets more memory of a part if none serves.
     pub(crate) fn grows_for(&self, engine: &Arena, zone: Zone, bytes: u64, budget: Budget) -> bool {
         let plain = self.plain(engine, zone, bytes);
-        !self.stitches(bytes)
-            && plain
-                .is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(zone, plain))
+        plain.is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(zone, plain))
     }
 
     /// Whether the first part has addresses for new memory that serves a small request of `bytes`.
@@ -176,10 +168,9 @@ impl<B: Backend> Backing<B> {
         let lacking = engine.free_end(zone).checked_add(bytes)?.saturating_sub(start);
         let end = Extent { start, bytes: self.round(lacking)? };
         let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
-            let (start, room) = engine.extent(block);
-            let bytes = self.round(bytes)?;
-            let fits = bytes <= room && self.zone_at(start) == zone;
-            fits.then_some((Extent { start, bytes }, Some(gap)))
+            let (room, bytes) = (engine.extent(block), self.round(bytes)?);
+            let fits = bytes <= room.bytes && self.zone_at(room.start) == zone;
+            fits.then_some((room.first(bytes), Some(gap)))
         });
         let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
         Some(match least {
@@ -212,14 +203,14 @@ impl<B: Backend> Backing<B> {
     /// As [`split`](Self::split), over as many gaps as necessary, the largest first.
     fn split_over_gaps(&self, engine: &Arena, mut missing: u64) -> Option<Vec<Extent>> {
         let mut gaps: Vec<_> = self.gaps.iter().map(|&gap| engine.extent(gap)).collect();
-        gaps.retain(|(start, _)| *start >= self.front);
-        gaps.sort_unstable_by_key(|&(start, bytes)| (u64::MAX - bytes, start));
+        gaps.retain(|gap| gap.start >= self.front);
+        gaps.sort_unstable_by_key(|gap| (u64::MAX - gap.bytes, gap.start));
         let mut new = Vec::new();
-        for (start, bytes) in gaps {
-            let bytes = bytes.min(missing);
-            missing -= bytes;
-            if bytes > 0 {
-                new.extend(self.split(Extent { start, bytes })?);
+        for gap in gaps {
+            let filled = gap.first(gap.bytes.min(missing));
+            missing -= filled.bytes;
+            if filled.bytes > 0 {
+                new.extend(self.split(filled)?);
             }
         }
         (missing == 0).then_some(new)
@@ -252,16 +243,4 @@ impl<B: Backend> Backing<B> {
         let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
         Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
     }
-}
-
-/// Joins adjacent extents.
-pub(crate) fn runs(extents: &[Extent]) -> Vec<Extent> {
-    let mut runs: Vec<Extent> = Vec::new();
-    for &extent in extents {
-        match runs.last_mut() {
-            Some(last) if last.end() == extent.start => last.bytes += extent.bytes,
-            _ => runs.push(extent),
-        }
-    }
-    runs
 }

@@ -19,15 +19,9 @@ impl<B: Backend> Backing<B> {
         let stitched = self.reach(engine, bytes, older).and_then(|reach| {
             let mut holes = mem::take(&mut self.holes);
             holes.find(engine, self.granularity, false);
-            let fit = self.oldest_with(&holes, bytes, older, reach).and_then(|(oldest, first)| {
-                let range = self.stitched.get(oldest)?;
-                let (before, pieces) = range.pieces.split_at_checked(first)?;
-                let mut fit = stitch::fit(pieces, &holes, bytes, &[])?;
-                fit.offset += before.iter().map(|piece| piece.bytes).sum::<u64>();
-                Some(Candidate::Stitched { age: range.age, fit })
-            });
+            let found = self.oldest_around(&holes, bytes, older, reach);
             self.holes = holes;
-            fit
+            found
         });
         stitched.or_else(|| engine.end_room(bytes).map(|room| Candidate::Plain { room, start }))
     }
@@ -58,13 +52,21 @@ impl<B: Backend> Backing<B> {
         TakenBlock::stitched(blocks, Arc::clone(&range.memory), fit.offset)
     }
 
-    /// Offers the oldest stitched range with `bytes` free in a row in the holes, if it may be used for them.
-    pub(crate) fn oldest_around(&self, holes: &Holes, bytes: u64) -> Option<Candidate> {
-        self.stitched.iter().filter(|range| range.bytes >= bytes).find_map(|range| {
-            let fit = stitch::fit(&range.pieces, holes, bytes, &[])?;
-            let (used, _) = stitch::trim(range.pieces.to_vec(), fit.clone(), bytes);
-            range.serves(&used).then_some(Candidate::Stitched { age: range.age, fit })
-        })
+    /// Offers the oldest of some stitched ranges with `bytes` free in a row in the holes, none of which holds them, if it
+    /// may be used for them. The ranges end at `reach` or before.
+    pub(crate) fn oldest_around(
+        &self,
+        holes: &Holes,
+        bytes: u64,
+        ranges: usize,
+        reach: u64,
+    ) -> Option<Candidate> {
+        let (oldest, first) = self.oldest_with(holes, bytes, ranges, reach)?;
+        let range = self.stitched.get(oldest)?;
+        let (before, pieces) = range.pieces.split_at_checked(first)?;
+        let mut fit = stitch::fit(pieces, holes, bytes, &[])?;
+        fit.offset += before.iter().map(|piece| piece.bytes).sum::<u64>();
+        Some(Candidate::Stitched { age: range.age, fit })
     }
 
     /// Returns the last end of those `ranges`; `None` if no range can have as many bytes free.
@@ -77,8 +79,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because
-    /// no hole holds them, and which a block of so few bytes may occupy. Also returns the first piece. The ranges end
-    /// at
+    /// no hole holds them, and which a block of so few bytes may occupy. Also returns the first piece. The ranges end at
     /// `reach` or before. Mostly no hole reaches the end of a piece, and no range is examined.
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize, reach: u64) -> Option<(usize, usize)> {
         // The free end extends beyond all ranges.

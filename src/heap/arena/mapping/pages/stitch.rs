@@ -10,8 +10,9 @@
 //! a request's bytes           │      │             │      │
 //! ```
 
-use super::cover::{Extent, Holes};
+use super::cover::Holes;
 use crate::heap::arena::mapping::pages::Plan;
+use crate::heap::space::Extent;
 use smallvec::SmallVec;
 
 /// The part of a stitched range that a request gets.
@@ -256,11 +257,11 @@ mod tests {
     }
 
     fn holes(free: &[bool]) -> Holes {
-        let mut holes: Vec<(u64, u64)> = Vec::new();
+        let mut holes: Vec<Extent> = Vec::new();
         for (at, _) in (0u64..).zip(free).filter(|(_, free)| **free) {
             match holes.last_mut() {
-                Some((start, bytes)) if *start + *bytes == at => *bytes += 1,
-                _ => holes.push((at, 1)),
+                Some(last) if last.end() == at => last.bytes += 1,
+                _ => holes.push(Extent { start: at, bytes: 1 }),
             }
         }
         Holes::of(holes)

@@ -16,9 +16,9 @@
 //! Together with that ninth, one more range always fits.
 
 use super::backing::MOST_ADDRESSES;
-use super::cover::Extent;
 use crate::heap::arena::Backing;
 use crate::heap::arena::mapping::{Reach, Stitched, StitchedPart, Weight};
+use crate::heap::space::Extent;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -57,6 +57,11 @@ impl<B: Backend> Backing<B> {
         }
     }
 
+    /// Whether one more stitched range of `weight` is allowed.
+    pub(crate) fn may_stitch(&self, weight: Weight) -> bool {
+        weight == Weight::default() || self.stitched_weight().plus(weight).is_within(self.most_stitched())
+    }
+
     /// Whether a new range of the given pieces serves any request: the earliest do. A range stays what it is, so that
     /// the requests of a program find the same memory in each pass.
     pub(super) fn serves_any(&self, pieces: &[Extent]) -> bool {
@@ -68,14 +73,21 @@ impl<B: Backend> Backing<B> {
 
     /// The weight of all stitched ranges, including retiring ones.
     pub(crate) fn stitched_weight(&self) -> Weight {
-        let partly_unmapped = |(range, parts): &(Stitched<B>, Vec<StitchedPart>)| Weight {
-            parts: parts.len() as u64,
-            bytes: range.bytes,
-        };
-        self.partly_unmapped
+        let retiring = self.retiring.iter().flat_map(|batch| &batch.ranges).map(Stitched::weight);
+        retiring.fold(self.kept_weight(), Weight::plus)
+    }
+
+    /// The weight of the stitched ranges that are not being retired.
+    pub(crate) fn kept_weight(&self) -> Weight {
+        let parts = |parts: &[StitchedPart]| parts.len() as u64;
+        let partly_unmapped = self.partly_unmapped.iter();
+        let partly_unmapped =
+            partly_unmapped.map(|(range, mapped)| Weight { parts: parts(mapped), bytes: range.bytes });
+        self.stitched
             .iter()
-            .map(partly_unmapped)
-            .fold(self.in_ranges.plus(self.retiring_weight), Weight::plus)
+            .map(Stitched::weight)
+            .chain(partly_unmapped)
+            .fold(Weight::default(), Weight::plus)
     }
 
     /// Number of stitched ranges, including retiring ones.
@@ -87,7 +99,7 @@ impl<B: Backend> Backing<B> {
     /// Removes unused ranges, least recently used first, until the rest take at most `most`, or none is
     /// unused. With `Weight::default()`, removes all of them.
     pub(crate) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
-        let mut weight = self.stitched_weight().minus(self.retiring_weight);
+        let mut weight = self.kept_weight();
         let mut going: Vec<(u64, u64)> = self
             .stitched
             .iter()
@@ -133,13 +145,35 @@ impl<B: Backend> Backing<B> {
 
     pub(crate) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let age = self.next_age();
-        self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
         note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
         let serves_any = self.serves_any(&pieces);
         let mut range = Stitched { serves_any, ..Stitched::new(age, memory, pieces) };
         let older = self.stitched.last().map(|last| last.reach).unwrap_or_default();
         range.reach = older.with(&range);
         self.stitched.push(range);
+    }
+
+    /// Restores a stitched range with its previous age. Its pieces must be restored already.
+    pub(crate) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
+        let serves_any = self.serves_any(&pieces);
+        self.restore([Stitched { serves_any, ..Stitched::new(age, memory, pieces) }]);
+    }
+
+    /// Keeps a range of `bytes` bytes that buffers use, and in which the given parts are mapped.
+    pub(crate) fn put_partly_unmapped(
+        &mut self,
+        memory: Arc<B::Memory>,
+        bytes: u64,
+        parts: Vec<StitchedPart>,
+    ) {
+        let range = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
+        self.partly_unmapped.push((range, parts));
+    }
+
+    /// Returns all stitched ranges that are not being retired, with their mapped parts.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Stitched<B>, Vec<StitchedPart>)> {
+        let whole = self.stitched.iter().map(|range| (range, range.parts()));
+        whole.chain(self.partly_unmapped.iter().map(|(range, parts)| (range, parts.clone())))
     }
 
     /// Updates the indices after pieces or stitched ranges have changed.
@@ -152,7 +186,6 @@ impl<B: Backend> Backing<B> {
             reach = reach.with(range);
             range.reach = reach;
         }
-        self.in_ranges = self.stitched.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus);
     }
 }
 
