@@ -5,15 +5,21 @@ use crate::heap::arena::Refusal;
 use crate::heap::{at_address, magazine};
 use crate::pool::{Buffer, Pool, PoolBuilder};
 use crate::source::Source;
+use std::mem;
 use std::ops::Range;
-use vrampool_backend::{Backend, StreamId, fork};
+use vrampool_backend::{Backend, Stream, StreamId, fork};
 
 /// Allocates from idle memory, without a call that may wait: of the device, or of a lock that is held during
 /// one. `None` is no failure: [`Pool::allocate`] serves the request.
 #[inline]
 #[must_use]
 pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream) -> Option<Buffer<B>> {
-    pool.allocate_ready(bytes, stream)
+    if fork::is_forked() {
+        return None;
+    }
+    let (core, stream, mut dropped) = (&pool.handle.core, stream.id(), [None, None]);
+    let taken = magazine::take(core, bytes, stream);
+    taken.or_else(|| core.take_ready::<B>(bytes, stream, &mut dropped)).map(Buffer::new)
 }
 
 pub use crate::heap::magazine::Numbers;
@@ -112,7 +118,17 @@ pub fn note_use<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> Result<()
 /// Releases all idle memory of a pool, private memory as well. Returns its bytes.
 #[must_use]
 pub fn release_private<B: Backend>(pool: &Pool<B>) -> u64 {
-    pool.release_private()
+    let (core, supply) = (&pool.handle.core, pool.handle.core.supply::<B>());
+    let mut depot = core.depot();
+    let is_private = mem::replace(&mut depot.accounts.is_private, false);
+    let idle = depot.evict(u64::MAX);
+    depot.accounts.is_private = is_private;
+    drop(depot);
+    let released = core.release_blocks(idle);
+    supply.set_private(false);
+    let of_arena = core.trim_for_device();
+    supply.set_private(is_private);
+    released + of_arena
 }
 
 /// Calls `act`. What would wait in it until an arena is detached or attached is

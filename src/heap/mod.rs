@@ -25,11 +25,12 @@ mod store;
 
 pub(crate) use {
     ledger::{Asked, Caps},
-    pool_order::PoolOrder,
+    pool_order::poll_in_flight,
     request::{GRACE, Position, allocate_observed, at_address, device_pools, free_deferred, reserve_share},
     store::{Borrowed, Supply, is_releasing},
 };
 
+use crate::error::Error;
 use crate::error::refusal_log::RefusalLog;
 use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
 use crate::heap::magazine::ThreadCounters;
@@ -99,6 +100,11 @@ pub(crate) struct PoolCore {
 trait ErasedSupply: Any + Send + Sync + fmt::Debug {
     /// Releases memory that a dropped pool needs no more.
     fn end(&self);
+    /// Releases free memory of an arena that grows until at most `idle_bytes` of it remain, and dropped memory that the
+    /// device keeps for work.
+    fn release(&self, idle_bytes: u64) -> Result<(), Error>;
+    /// Returns the bytes that an arena that grows took from the device; `None` without one.
+    fn mapped_bytes(&self) -> Option<u64>;
     /// Completes the statistics of a pool, whose highest block in an arena of fixed size ended there.
     fn complete(&self, stats: PoolStats, peak_end: u64) -> PoolStats;
 }
@@ -506,7 +512,6 @@ struct Entry {
     awaited: Awaited,
     /// Later requests get only what the limit leaves beside its bytes, unless the queue is open.
     has_deadline: bool,
-    is_asleep: bool,
     woken: Arc<Condvar>,
     /// When it was added.
     since: Instant,

@@ -37,10 +37,7 @@ impl PoolCore {
             caps.magazine_class = caps.magazine_class.min(max_allocation.saturating_sub(CLAMPED));
         }
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let class_table = match hooks.is_empty() {
-            true => ClassTable::new(&classes, largest),
-            false => ClassTable::observed(largest),
-        };
+        let class_table = ClassTable::new(&classes, largest, !hooks.is_empty());
         let order = BackendState::order(Markers::<B>::new());
         let mut depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
         let (parent, is_private) = parent.unzip();

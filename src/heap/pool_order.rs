@@ -6,25 +6,21 @@ use crate::heap::store::Accept;
 use crate::heap::{BackendState, Block, Depot, PoolCore, magazine};
 use crate::source::Key;
 use crate::streams::{Freed, FreedIn, Markers, Order, Streams, Ticks};
-use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, StreamId, fork};
 
-/// The order of the streams of a pool.
-pub(crate) struct PoolOrder<'a, B>(&'a PoolCore, PhantomData<B>);
-
-impl<B: Backend> Order<B> for PoolOrder<'_, B> {
+impl<B: Backend> Order<B> for PoolCore {
     fn device(&self) -> &B {
-        &self.0.supply::<B>().device
+        &self.supply::<B>().device
     }
 
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let supply = self.0.supply::<B>();
+        let supply = self.supply::<B>();
         // The ticks are those of the depot, and each clock has markers of its own.
         if let Some(arena) = supply.exclusive_arena() {
             return arena.with_markers(act);
         }
-        let mut depot = self.0.depot();
+        let mut depot = self.depot();
         let BackendState::Order { ticks, markers } = &mut depot.backend_state else {
             unreachable!("a pool without an arena has an order of its own")
         };
@@ -73,43 +69,37 @@ impl Depot {
     }
 }
 
-impl<'a, B: Backend> PoolOrder<'a, B> {
-    pub(crate) fn of(pool: &'a PoolCore) -> Self {
-        Self(pool, PhantomData)
-    }
+/// Records markers on the streams that used a block, which is about to be idle. Returns the tick of its free, 0 if no
+/// stream got a marker.
+pub(crate) fn record_markers<B: Backend>(pool: &PoolCore, users: Streams<B::Stream>) -> u64 {
+    let tick = Order::<B>::with_markers(pool, |_, ticks| {
+        ticks.count_marker();
+        ticks.begin()
+    });
+    let freed = Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket };
+    if Order::<B>::freed(pool, &freed) { tick } else { 0 }
+}
 
-    /// Records markers on the streams that used a block, which is about to be idle. Returns the tick of its
-    /// free, 0 if no stream got a marker.
-    pub(crate) fn record_markers(&self, users: Streams<B::Stream>) -> u64 {
-        let tick = self.with_markers(|_, ticks| {
-            ticks.count_marker();
-            ticks.begin()
-        });
-        let is_marked = self.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
-        if is_marked { tick } else { 0 }
+/// Updates the bytes in flight from the device.
+pub(crate) fn poll_in_flight<B: Backend>(pool: &PoolCore) {
+    // Without markers nothing is in flight.
+    if !fork::is_forked() && pool.depot().accounts.in_flight() > 0 {
+        Order::<B>::poll(pool);
     }
+}
 
-    /// Updates the bytes in flight from the device.
-    pub(crate) fn poll_in_flight(&self) {
-        // Without markers nothing is in flight.
-        if !fork::is_forked() && self.0.depot().accounts.in_flight() > 0 {
-            self.poll();
-        }
+/// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker whether
+/// they are idle. Those that are busy get a marker.
+pub(crate) fn ask_users<B: Backend>(pool: &PoolCore, key: Key, stream: StreamId) {
+    let is_due = Order::<B>::with_markers(pool, |markers, _| markers.note_request());
+    let (users, tick) = magazine::inspect(pool, |cache| {
+        let mut depot = pool.depot();
+        (depot.unmarked_users::<B>(key, cache, stream), depot.backend_state.ticks_mut().begin())
+    });
+    if is_due {
+        Order::<B>::poll(pool);
     }
-
-    /// Polls markers if a poll is due, and asks the streams that used idle blocks for a request and have no marker
-    /// whether they are idle. Those that are busy get a marker.
-    pub(crate) fn ask_users(&self, key: Key, stream: StreamId) {
-        let is_due = self.with_markers(|markers, _| markers.note_request());
-        let (users, tick) = magazine::inspect(self.0, |cache| {
-            let mut depot = self.0.depot();
-            (depot.unmarked_users::<B>(key, cache, stream), depot.backend_state.ticks_mut().begin())
-        });
-        if is_due {
-            self.poll();
-        }
-        if !users.is_empty() {
-            self.ask(users, tick);
-        }
+    if !users.is_empty() {
+        Order::<B>::ask(pool, users, tick);
     }
 }

@@ -25,38 +25,25 @@ use vrampool_backend::{Backend, BackendError};
 /// assert_eq!(twice(&pool, 2.5f32, &stream)?.read_vec::<f32>(&stream)?, [2.5, 2.5]);
 /// # Ok::<(), vrampool::Error>(())
 /// ```
-pub trait Element: Copy + 'static {
+pub trait Element: bytemuck::Pod {
     #[doc(hidden)]
-    fn zeroed() -> Self;
-
-    #[doc(hidden)]
-    fn bytes(elements: &[Self]) -> &[u8];
-
-    #[doc(hidden)]
-    fn of_bytes(bytes: &[u8]) -> Option<&[Self]>;
-
-    #[doc(hidden)]
-    fn bytes_mut(elements: &mut [Self]) -> &mut [u8];
-}
-
-impl<T: bytemuck::Pod> Element for T {
-    fn zeroed() -> Self {
-        bytemuck::Zeroable::zeroed()
-    }
-
     fn bytes(elements: &[Self]) -> &[u8] {
         // Elements without bytes have none.
         bytemuck::try_cast_slice(elements).unwrap_or_default()
     }
 
+    #[doc(hidden)]
     fn of_bytes(bytes: &[u8]) -> Option<&[Self]> {
         bytemuck::try_cast_slice(bytes).ok()
     }
 
+    #[doc(hidden)]
     fn bytes_mut(elements: &mut [Self]) -> &mut [u8] {
         bytemuck::try_cast_slice_mut(elements).unwrap_or_default()
     }
 }
+
+impl<T: bytemuck::Pod> Element for T {}
 
 impl<B: Backend> Pool<B> {
     /// A buffer for `count` elements of `T`; else as [`allocate`](Self::allocate).

@@ -1,11 +1,9 @@
 //! The public pool type.
 
 mod allocate_timeout;
-mod as_device_pool;
 mod buffer;
 mod builder;
 mod child;
-mod close;
 mod elements;
 mod global;
 mod report;
@@ -119,10 +117,9 @@ impl<B: Backend> Drop for Handle<B> {
 
 impl<B: Backend> Pool<B> {
     fn of_core(core: Arc<PoolCore>, settings: Settings, listed: Vec<Effective>) -> Self {
+        device_pools::add(&core);
         let last = Arc::default();
-        let handle = Arc::new(Handle { core, last, settings, listed, backend: PhantomData });
-        device_pools::add(&handle);
-        Self { handle }
+        Self { handle: Arc::new(Handle { core, last, settings, listed, backend: PhantomData }) }
     }
 
     /// All settings, as the pool was built with them, and where it has each from. A debug log has them, too.
@@ -179,18 +176,6 @@ impl<B: Backend> Pool<B> {
             Some(block) => Ok(Buffer::new(block)),
             None => self.allocate_past_magazines(bytes, stream),
         }
-    }
-
-    /// Allocates from this thread's magazine, or takes a large block that is ready on `stream`.
-    #[inline]
-    pub(crate) fn allocate_ready(&self, bytes: u64, stream: &B::Stream) -> Option<Buffer<B>> {
-        let core = self.core();
-        if fork::is_forked() {
-            return None;
-        }
-        let taken = magazine::take(core, bytes, stream.id());
-        let mut dropped = [None, None];
-        taken.or_else(|| core.take_ready::<B>(bytes, stream.id(), &mut dropped)).map(Buffer::new)
     }
 
     /// As [`allocate`](Self::allocate), for a given kind of memory. Kinds share the caps and nothing else.

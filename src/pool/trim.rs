@@ -1,14 +1,12 @@
-//! Trim, decay, compaction and changes of the limit.
+//! Trim, decay, compaction, changes of the limits, and the end of all requests.
 
 use crate::environment::{as_cap, as_limit};
 use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
-use crate::heap::device_pools::DevicePool;
-use crate::heap::{Asked, PoolCore, PoolOrder};
+use crate::heap::{Asked, Life, PoolCore, poll_in_flight};
 use crate::pool::Pool;
 use std::mem;
-use std::sync::Arc;
-use vrampool_backend::{Backend, fork, logging};
+use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> Pool<B> {
     /// Releases all idle memory to the device, and returns its bytes.
@@ -42,7 +40,7 @@ impl<B: Backend> Pool<B> {
         let core = self.core();
         let (mut released, mut left, mut outcome) = (0, idle_bytes, Ok(()));
         for core in core.descendants().iter().chain([core]) {
-            match core.trim_own_to::<B>(left) {
+            match core.trim_own_to(left) {
                 Ok(bytes) => released += bytes,
                 Err(error) => outcome = Err(error),
             }
@@ -51,28 +49,6 @@ impl<B: Backend> Pool<B> {
             }
         }
         outcome.map(|()| released)
-    }
-
-    /// Releases all idle memory of the pool, private memory as well. Returns its bytes.
-    pub(crate) fn release_private(&self) -> u64 {
-        let (core, supply) = (self.core(), self.core().supply::<B>());
-        let mut depot = core.depot();
-        let is_private = mem::replace(&mut depot.accounts.is_private, false);
-        let idle = depot.evict(u64::MAX);
-        depot.accounts.is_private = is_private;
-        drop(depot);
-        let released = core.release_blocks(idle);
-        supply.set_private(false);
-        let of_arena = DevicePool::trim(Arc::clone(&self.handle));
-        supply.set_private(is_private);
-        released + of_arena
-    }
-
-    /// Logs a failure, for callers that go on without the memory.
-    pub(super) fn log_kept(&self, released: Result<(), Error>) {
-        if let Err(error) = released {
-            logging::warn!("pool {}: memory is kept that was to be released: {error}", self.name());
-        }
     }
 
     /// Returns to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need
@@ -156,10 +132,10 @@ impl<B: Backend> Pool<B> {
             while surplus() > 0 && core.trim_others(0, surplus(), Asked::default()) > 0 {}
             if surplus() > 0 {
                 let own = core.cached_bytes().saturating_sub(surplus());
-                self.log_kept(core.trim_own_to::<B>(own).map(drop));
+                core.log_kept(core.trim_own_to(own).map(drop));
             }
             for (_, arena) in arenas.iter().filter(|_| ledger.charged() > bytes) {
-                self.log_kept(arena.release(0).map(drop));
+                core.log_kept(arena.release(0).map(drop));
             }
         };
         if has_shares {
@@ -259,7 +235,44 @@ impl<B: Backend> Pool<B> {
         }
         let supply = self.core().supply::<B>();
         supply.arena().into_iter().for_each(DeviceArena::restart_reserved_peak);
-        PoolOrder::<B>::of(self.core()).poll_in_flight();
+        poll_in_flight::<B>(self.core());
         self.core().reset_peaks(supply.highest_end());
+    }
+
+    /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
+    /// [`Error::Closed`](crate::Error::Closed), idle memory is released, and buffers that are still live release theirs
+    /// when they are dropped. So it does for the pool's children; [private](crate::PoolBuilder::private) ones keep
+    /// their memory until they are dropped. A pool that is closed stays closed.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::new(&device)?;
+    /// let live = pool.allocate(4096, &stream)?;
+    /// drop(pool.allocate(4096, &stream)?);
+    /// pool.close();
+    /// assert_eq!(pool.stats().idle_bytes, 0);
+    /// assert!(matches!(pool.allocate(4096, &stream), Err(Error::Closed)));
+    /// drop(live);
+    /// assert_eq!(pool.stats().held_bytes, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn close(&self) {
+        if fork::is_forked() {
+            return;
+        }
+        let core = self.core();
+        core.close();
+        // After that of this pool, whose later children are closed, too.
+        core.descendants().iter().for_each(|core| core.close());
+        core.log_kept(self.trim_to(0).map(drop));
+    }
+
+    /// Whether the pool was [closed](Self::close).
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        // In a forked child the lock may be held for ever.
+        !fork::is_forked() && self.core().depot().life == Life::Closed
     }
 }

@@ -1,7 +1,7 @@
 //! The backend's part of a block.
 
 use crate::heap::block::BackendPart;
-use crate::heap::pool_order::PoolOrder;
+use crate::heap::pool_order::record_markers;
 use crate::heap::store::SourceMemory;
 use crate::heap::{BackendState, ErasedPart, PoolCore};
 use crate::streams::{Access, Need, Streams, WaitFor};
@@ -95,6 +95,6 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {
-        PoolOrder::<B>::of(pool).record_markers(self.users())
+        record_markers::<B>(pool, self.users())
     }
 }

@@ -6,7 +6,6 @@ mod recycled_records;
 
 use crate::error::{Error, Forbidden};
 use crate::heap::magazine::class_table::{self, NO_BIN};
-use crate::heap::pool_order::PoolOrder;
 use crate::heap::store::SourceMemory;
 use crate::heap::{BackendState, Block, PoolCore, Refill};
 use crate::source::Key;
@@ -176,7 +175,7 @@ impl Block {
             };
         }
         let users = self.part::<B>().users().into_iter().map(|user| (user, self.last_use.freed())).collect();
-        let waits = PoolOrder::<B>::of(&self.pool).before(&users, stream, self.need())?;
+        let waits = Order::<B>::before(&*self.pool, &users, stream, self.need())?;
         self.adopt::<B>(stream)?;
         Ok(waits)
     }

@@ -133,7 +133,7 @@ impl Depot {
     /// Returns the number of blocks in magazines of threads that have not visited a pool since the pool's last handle
     /// was dropped. `None` while the pool has a handle or a live buffer.
     fn parked(&self) -> Option<u64> {
-        (self.is_dropped() && self.bytes_now().live == 0).then_some(self.counters.live_buffers)
+        (self.is_dropped() && self.memory_now().live == 0).then_some(self.counters.live_buffers)
     }
 
     /// For the pool that an arena serves: returns the number of pools that have memory of the arena, and the sum of

@@ -49,10 +49,11 @@ pub(crate) fn number(bytes: u64) -> u8 {
 }
 
 impl ClassTable {
-    /// Creates the table for classes up to `largest` bytes.
-    pub(crate) fn new(classes: &SizeClasses, largest: u64) -> Self {
+    /// Creates the table for classes up to `largest` bytes. Of an [observed](crate::heap::request::observed) pool it has
+    /// no bin, so that the hit path, which calls no hook, finds none.
+    pub(crate) fn new(classes: &SizeClasses, largest: u64, is_observed: bool) -> Self {
         let largest = largest.min(LARGEST_CLASS);
-        let are_unshared = classes.are_eighths(largest);
+        let are_unshared = !is_observed && classes.are_eighths(largest);
         let mut table = [NO_BIN; TABLE];
         for (below, bin) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
             let class = classes.round(below + GRAIN).filter(|&class| class <= largest);
@@ -60,15 +61,8 @@ impl ClassTable {
                 *bin = number(class);
             }
         }
-        let reach = largest.min(GRAIN * TABLE as u64);
-        Self { reach, table, largest, are_unshared, is_observed: false }
-    }
-
-    /// As [`new`](Self::new), for an [observed](crate::heap::request::observed) pool. The hit path, which calls no
-    /// hook, finds no bin.
-    pub(crate) fn observed(largest: u64) -> Self {
-        let largest = largest.min(LARGEST_CLASS);
-        Self { reach: 0, table: [NO_BIN; TABLE], largest, are_unshared: false, is_observed: true }
+        let reach = if is_observed { 0 } else { largest.min(GRAIN * TABLE as u64) };
+        Self { reach, table, largest, are_unshared, is_observed }
     }
 
     /// Returns the bin for a request, if it is known without rounding.
@@ -114,7 +108,7 @@ mod tests {
     #[test]
     fn unshared_bins_have_one_class_each_and_most_requests_find_theirs() {
         for rule in rules() {
-            let table = ClassTable::new(&rule, 1 << 20);
+            let table = ClassTable::new(&rule, 1 << 20, false);
             let mut classes: HashMap<u8, u64> = HashMap::new();
             let (mut found, all) = (0, 1 << 20);
             for bytes in 1..=all {
@@ -139,7 +133,7 @@ mod tests {
         fn a_request_finds_its_bin_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
             let (bytes, largest) = (bytes >> shift, largest >> limit);
             for rule in rules() {
-                let table = ClassTable::new(&rule, largest);
+                let table = ClassTable::new(&rule, largest, false);
                 if let Some(bin) = table.of_request(bytes).filter(|&bin| bin != NO_BIN) {
                     let class = rule.round(bytes).expect("it has a bin");
                     prop_assert!(class <= largest.min(LARGEST_CLASS));

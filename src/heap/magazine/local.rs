@@ -27,7 +27,8 @@ struct Local {
 struct Kept {
     /// Borrowed exclusively at the thread's end only.
     local: RefCell<Local>,
-    known: Known,
+    /// Entries for callers' numbers, each at the place of its numbers.
+    known: [KnownPlace; ENTRIES],
 }
 
 #[cfg(not(model))]
@@ -74,9 +75,6 @@ const ENTRIES: usize = 16;
 #[cfg(model)]
 const ENTRIES: usize = 1;
 
-/// The entries of a thread, each at the place of its numbers.
-struct Known([KnownPlace; ENTRIES]);
-
 /// On one cache line.
 #[repr(align(64))]
 struct KnownPlace(Cell<Option<KnownPool>>);
@@ -113,7 +111,8 @@ pub(crate) fn with_known<T>(
 ) -> Option<T> {
     let acted = KEPT.try_with(|kept| {
         let local = kept.local.try_borrow().ok()?;
-        let KnownPool { slot, epoch, stream, .. } = kept.known.find(numbers)?;
+        let known = kept.known(numbers).get().filter(|known| known.numbers == numbers)?;
+        let KnownPool { slot, epoch, stream, .. } = known;
         let cache = local.caches[usize::from(slot) % SLOTS].get()?;
         let pool = cache.pool.try_borrow().ok()?;
         // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
@@ -133,14 +132,15 @@ pub(crate) fn know(numbers: Numbers, requested: u64, pool: &PoolCore, stream: St
     }
     let _ = KEPT.try_with(|kept| {
         let local = kept.local.try_borrow().ok()?;
-        kept.known.set(numbers, pool.slot, local.cache(pool)?.epoch.get(), stream);
+        let epoch = local.cache(pool)?.epoch.get();
+        kept.known(numbers).set(Some(KnownPool { numbers, slot: pool.slot, epoch, stream }));
         Some(())
     });
 }
 
 /// Removes all entries of this thread.
 pub(crate) fn forget_known() {
-    let _ = KEPT.try_with(|kept| kept.known.clear());
+    let _ = KEPT.try_with(|kept| kept.known.iter().for_each(|place| place.0.set(None)));
 }
 
 /// As [`take`], for classes that share bins.
@@ -270,32 +270,13 @@ impl Kept {
     const fn new() -> Self {
         let caches = [const { OnceCell::new() }; SLOTS];
         let local = Local { dropped: Cell::new(0), caches, keeps_none: Cell::new(false) };
-        Self { local: RefCell::new(local), known: Known::new() }
-    }
-}
-
-impl Known {
-    const fn new() -> Self {
-        Self([const { KnownPlace(Cell::new(None)) }; ENTRIES])
+        Self { local: RefCell::new(local), known: [const { KnownPlace(Cell::new(None)) }; ENTRIES] }
     }
 
     #[inline(always)]
-    fn place(&self, numbers: Numbers) -> &Cell<Option<KnownPool>> {
+    fn known(&self, numbers: Numbers) -> &Cell<Option<KnownPool>> {
         let hash = (numbers.stream ^ numbers.pool).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.0[(hash >> 60) as usize % ENTRIES].0
-    }
-
-    #[inline(always)]
-    fn find(&self, numbers: Numbers) -> Option<KnownPool> {
-        self.place(numbers).get().filter(|entry| entry.numbers == numbers)
-    }
-
-    fn set(&self, numbers: Numbers, slot: u8, epoch: u64, stream: StreamId) {
-        self.place(numbers).set(Some(KnownPool { numbers, slot, epoch, stream }));
-    }
-
-    fn clear(&self) {
-        self.0.iter().for_each(|place| place.0.set(None));
+        &self.known[(hash >> 60) as usize % ENTRIES].0
     }
 }
 

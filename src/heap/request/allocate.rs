@@ -3,7 +3,7 @@
 use crate::error::{Error, Forbidden};
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::{ThreadCache, reclaim_thread};
-use crate::heap::pool_order::PoolOrder;
+use crate::heap::pool_order::ask_users;
 use crate::heap::request::{NoRoom, Position, Request, Reservation};
 use crate::heap::stats::{DeviceCall, Reason, times};
 use crate::heap::store::{Accept, SourceMemory, Taken};
@@ -183,7 +183,7 @@ impl<B: Backend> Request<'_, B> {
                     capture = of_stream.inspect_err(|error| self.pool.count_refusal(error))?;
                     accept = Accept::Any;
                     if self.pool.are_streams_concurrent {
-                        PoolOrder::<B>::of(self.pool).ask_users(self.key, self.stream.id());
+                        ask_users::<B>(self.pool, self.key, self.stream.id());
                         accept = Accept::Done { is_captured: capture.is_some() };
                     }
                     continue;

@@ -80,13 +80,12 @@ impl<'a> Position<'a> {
     }
 
     /// Unlocks the depot until the request can go on or its time is over, for at most `time` if it is set.
-    pub(crate) fn sleep(&self, mut depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
+    pub(crate) fn sleep(&self, depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
         let time = time.into_iter().chain(self.time_left()).min();
-        if let Some(woken) = depot.queue.sleep(self.number()) {
-            depot = self.pool.lock.lock.sleep(depot, &woken, time);
-            depot.queue.wake(self.number());
+        match depot.queue.waker(self.number()) {
+            Some(waker) => self.pool.lock.lock.sleep(depot, &waker, time),
+            None => depot,
         }
-        depot
     }
 
     /// Begins to ask a device that refused memory, after earlier requests that do. Not in a destructor, which must

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Condition variables to notify without the lock.
-type Woken = SmallVec<[Arc<Condvar>; 2]>;
+type Wakers = SmallVec<[Arc<Condvar>; 2]>;
 
 impl Default for Queue {
     fn default() -> Self {
@@ -35,7 +35,6 @@ impl Queue {
             bytes: 0,
             awaited: Awaited::Nothing,
             has_deadline,
-            is_asleep: false,
             woken: Arc::new(Condvar::new()),
             since: Instant::now(),
         });
@@ -79,8 +78,8 @@ impl Queue {
 
     /// Sets what a request waits for.
     pub(crate) fn set(&mut self, number: u64, bytes: u64, awaited: Awaited) {
-        if let Some(entry) = self.entry(number) {
-            (entry.bytes, entry.awaited) = (bytes, awaited);
+        if let Some(at) = self.place(number) {
+            (self.entries[at].bytes, self.entries[at].awaited) = (bytes, awaited);
         }
     }
 
@@ -89,28 +88,18 @@ impl Queue {
         self.place(number).map_or(Awaited::Nothing, |at| self.entries[at].awaited)
     }
 
-    /// Marks a request as asleep. Returns the condition variable that wakes it, unless it is not queued.
-    pub(crate) fn sleep(&mut self, number: u64) -> Option<Arc<Condvar>> {
-        let entry = self.entry(number)?;
-        entry.is_asleep = true;
-        Some(Arc::clone(&entry.woken))
+    /// Returns the condition variable that wakes a request, unless it is not queued.
+    pub(crate) fn waker(&self, number: u64) -> Option<Arc<Condvar>> {
+        self.place(number).map(|at| Arc::clone(&self.entries[at].woken))
     }
 
-    /// Marks a request as awake.
-    pub(crate) fn wake(&mut self, number: u64) {
-        if let Some(entry) = self.entry(number) {
-            entry.is_asleep = false;
-        }
-    }
-
-    /// Returns the sleeping requests that can go on, and marks them as awake. `is_closed`: all of them.
+    /// Returns the condition variables of the requests that can go on. `is_closed`: all of them.
     ///
     /// Only the first request of each reason can go on: it wakes the next one when it leaves.
-    pub(crate) fn wake_ready(&mut self, accounts: &Accounts, is_closed: bool) -> Woken {
+    pub(crate) fn ready(&self, accounts: &Accounts, is_closed: bool) -> Wakers {
         let (mut no_release, mut no_device, mut no_deadline, is_open) = (true, true, true, self.is_open);
-        let others = &self.others;
-        let mut woken = Woken::new();
-        for entry in &mut self.entries {
+        let mut wakers = Wakers::new();
+        for entry in &self.entries {
             let is_first_deadline = entry.has_deadline && mem::take(&mut no_deadline);
             let admission = || accounts.admission(entry.bytes);
             let is_ready = match entry.awaited {
@@ -122,17 +111,16 @@ impl Queue {
                 Awaited::Memory => {
                     (is_first_deadline || is_open && entry.has_deadline) && {
                         let class = entry.bytes.min(accounts.least_limit());
-                        let earlier = others_before(others, is_open, entry.number);
+                        let earlier = self.others_before(entry.number);
                         !accounts.is_over_limit_with(class) && accounts.reserved_at(class, earlier).is_none()
                     }
                 }
             };
-            if entry.is_asleep && (is_ready || is_closed) {
-                entry.is_asleep = false;
-                woken.push(Arc::clone(&entry.woken));
+            if is_ready || is_closed {
+                wakers.push(Arc::clone(&entry.woken));
             }
         }
-        woken
+        wakers
     }
 
     /// Whether requests with a deadline wait, of any pool of the tree.
@@ -188,7 +176,8 @@ impl Queue {
 
     /// Returns the earlier requests of other pools of the tree that reserve memory.
     pub(crate) fn others_before(&self, number: u64) -> impl Iterator<Item = Waiting> + Clone {
-        others_before(&self.others, self.is_open, number)
+        let is_open = self.is_open;
+        self.others.iter().filter(move |other| !is_open && other.number < number).copied()
     }
 
     /// Returns the bytes that earlier requests reserve, which wait for them until a deadline.
@@ -221,14 +210,6 @@ impl Queue {
     fn place(&self, number: u64) -> Option<usize> {
         self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
     }
-
-    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
-        self.place(number).map(|at| &mut self.entries[at])
-    }
-}
-
-fn others_before(others: &[Waiting], is_open: bool, number: u64) -> impl Iterator<Item = Waiting> + Clone {
-    others.iter().filter(move |other| !is_open && other.number < number).copied()
 }
 
 fn sum<'a>(entries: impl Iterator<Item = &'a Entry>) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::error::{Cause, Error, OutOfMemory, Owner, Shortage};
 use crate::heap::request::{Position, Request, device_pools};
-use crate::heap::stats::{BytesNow, Reason};
+use crate::heap::stats::{MemoryNow, Reason};
 use crate::streams::Need;
 use vrampool_backend::{Backend, BackendError, Scarce};
 
@@ -68,8 +68,8 @@ impl Position<'_> {
         let mut depot = self.pool.depot();
         let root = depot.accounts.above.len();
         let height = refusing.unwrap_or(root);
-        let (BytesNow { live, requested, idle }, held_bytes) =
-            (depot.bytes_now(), depot.accounts.now.charged);
+        let (MemoryNow { live, requested, idle, .. }, held_bytes) =
+            (depot.memory_now(), depot.accounts.now.charged);
         let waiting_bytes = depot.queue.waiting_before(self.number(), height);
         let (beside_bytes, unused_share_bytes) = depot.beside(height);
         let is_private = depot.accounts.is_private;

@@ -17,21 +17,21 @@ pub use table::{
 
 use crate::environment::as_limit;
 use crate::figures::Group;
+use crate::heap::Depot;
 use crate::heap::arena::DeviceArena;
-use crate::heap::{Accounts, Depot};
 use crate::source::Source;
 use vrampool_backend::Backend;
 
 impl PoolStats {
     /// Completes the counts of a pool whose source is direct.
-    fn of(depot: &Depot, in_magazines: &InMagazines, counts: Self) -> Self {
+    fn of(depot: &Depot, now: MemoryNow, counts: Self) -> Self {
         let Depot { accounts, queue, .. } = depot;
-        let BytesNow { live, requested, idle } = in_magazines.bytes_now(accounts);
+        let MemoryNow { buffers, live, requested, idle } = now;
         let held = accounts.now.held();
         let in_flight = accounts.in_flight();
         let needed = live.saturating_add(in_flight);
         Self {
-            live_buffers: counts.live_buffers - in_magazines.buffers,
+            live_buffers: buffers,
             requested_bytes: requested,
             live_bytes: live,
             idle_bytes: idle,
@@ -178,26 +178,11 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Totals of idle buffers in threads' magazines, and the bytes requested by live buffers.
-#[derive(Debug, Clone, Copy, Default)]
-struct InMagazines {
-    buffers: u64,
-    bytes: u64,
-    requested: u64,
-}
-
-/// Bytes of a pool at a moment.
+/// Live and idle memory of a pool at a moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BytesNow {
+pub(crate) struct MemoryNow {
+    buffers: u64,
     pub(crate) live: u64,
     pub(crate) requested: u64,
     pub(crate) idle: u64,
-}
-
-impl InMagazines {
-    /// The bytes of the pool with these accounts.
-    fn bytes_now(&self, accounts: &Accounts) -> BytesNow {
-        let live = accounts.now.out - self.bytes;
-        BytesNow { live, requested: self.requested.min(live), idle: accounts.now.cached + self.bytes }
-    }
 }

@@ -3,11 +3,11 @@
 
 use crate::error::Error;
 use crate::heap::ledger::positive;
-use crate::heap::pool_order::PoolOrder;
+use crate::heap::pool_order::poll_in_flight;
+use crate::heap::stats::MemoryNow;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;
-use crate::heap::stats::{BytesNow, InMagazines};
-use crate::heap::{Depot, DepotGuard, PoolCore, Requests, magazine};
+use crate::heap::{Accounts, Depot, DepotGuard, PoolCore, Requests, magazine};
 use crate::sync::{Instant, unix_seconds};
 use std::sync::atomic::Ordering::Relaxed;
 use std::{fmt, mem};
@@ -27,32 +27,31 @@ impl Depot {
         for (class, requests, idle) in self.buckets.counts() {
             add(class, requests, idle);
         }
-        let in_magazines =
-            self.in_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
-        PoolStats::of(self, &in_magazines, counts)
+        let now = self.visit_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
+        PoolStats::of(self, now, counts)
     }
 
-    /// The pool's bytes, without the cost of its statistics.
-    pub(crate) fn bytes_now(&self) -> BytesNow {
-        self.in_magazines(|_, _, _| {}).bytes_now(&self.accounts)
+    /// The pool's memory, without the cost of its statistics.
+    pub(crate) fn memory_now(&self) -> MemoryNow {
+        self.visit_magazines(|_, _, _| {})
     }
 
-    /// Totals of threads' magazines. Calls `visit` with the class, hits and idle buffers of each used bin.
-    fn in_magazines(&self, mut visit: impl FnMut(u64, u64, u64)) -> InMagazines {
-        let mut all = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
+    /// As [`memory_now`](Self::memory_now). Calls `visit` with the class, hits and idle buffers of each used bin of
+    /// threads' magazines.
+    fn visit_magazines(&self, mut visit: impl FnMut(u64, u64, u64)) -> MemoryNow {
+        let Accounts { now, mut requested, .. } = self.accounts;
+        let (mut buffers, mut live) = (self.counters.live_buffers, now.out);
         for counters in &self.threads.counters {
             for (_, bin) in counters.used_bins() {
                 // A block that moves between two threads may be counted in both.
-                let unseen = (self.accounts.now.out - all.bytes) / bin.class();
-                let idle = bin.idle().min(unseen).min(self.counters.live_buffers - all.buffers);
+                let idle = bin.idle().min(live / bin.class()).min(buffers);
                 visit(bin.class(), bin.hits(), idle);
-                all.buffers += idle;
-                all.bytes += idle * bin.class();
+                buffers -= idle;
+                live -= idle * bin.class();
             }
-            all.requested = all.requested.wrapping_add(counters.requested().sum());
+            requested = requested.wrapping_add(counters.requested().sum());
         }
-        all.requested = positive(all.requested);
-        all
+        MemoryNow { buffers, live, requested: positive(requested).min(live), idle: now.held() - live }
     }
 }
 
@@ -102,7 +101,7 @@ impl PoolCore {
 
     /// The statistics of the pool and its dropped children.
     pub(crate) fn own_stats<B: Backend>(&self) -> PoolStats {
-        PoolOrder::<B>::of(self).poll_in_flight();
+        poll_in_flight::<B>(self);
         self.stats()
     }
 

@@ -139,35 +139,11 @@ impl Depot {
     pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Taken {
         match self.buckets.take_newest_ready(&key, stream) {
             Taken::Idle(block) => Taken::Idle(self.make_live(block, requested)),
-            own if self.buckets.borrow() && self.accounts.now.cached > 0 => {
-                match self.borrow_ready(key, requested, stream) {
-                    Taken::Nothing => own,
-                    borrowed => borrowed,
-                }
+            _ if self.buckets.borrow() && self.accounts.now.cached > 0 => {
+                self.take(key, requested, stream, None, Accept::Ready)
             }
             own => own,
         }
-    }
-
-    /// As [`take_ready`](Self::take_ready), of the larger classes.
-    #[inline(never)]
-    fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Taken {
-        let mut is_any = false;
-        for larger in self.buckets.larger_keys(key) {
-            if !self.accounts.allows(larger.class - key.class) {
-                break;
-            }
-            if !self.buckets.has_idle(&larger) {
-                continue;
-            }
-            is_any = true;
-            if let Some(mut block) = self.find_stored(larger, stream, Accept::Ready) {
-                self.buckets.requested(&key).requests.hits += 1;
-                self.count_served(&mut block, key, requested);
-                return Taken::Idle(block);
-            }
-        }
-        if is_any { Taken::Busy } else { Taken::Nothing }
     }
 
     /// Counts a block that serves a request of `key`, whose class may be smaller than its own.

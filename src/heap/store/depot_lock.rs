@@ -124,13 +124,11 @@ impl LockedDepot {
 
     /// Wakes those of this depot. Returns the locks of the other pools of its tree if requests of them sleep.
     fn wake_own(&'static self) -> Vec<&'static Self> {
-        let mut depot = self.lock();
+        let depot = self.lock();
         let others = depot.sleeping_others();
-        let refuses = depot.refuses();
-        let Depot { queue, accounts, .. } = &mut *depot;
-        let woken = queue.wake_ready(accounts, refuses);
+        let wakers = depot.queue.ready(&depot.accounts, depot.refuses());
         drop(depot);
-        woken.iter().for_each(|woken| woken.notify_all());
+        wakers.iter().for_each(|waker| waker.notify_all());
         others
     }
 }

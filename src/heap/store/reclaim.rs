@@ -8,7 +8,7 @@ use crate::heap::store::release::is_releasing;
 use crate::heap::{Awaited, DROPPED, DROPPED_EPOCH, Depot, Life, PoolCore, Recall, magazine, next_epoch};
 use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use vrampool_backend::{Backend, MemoryKind, StreamId};
+use vrampool_backend::{MemoryKind, StreamId, logging};
 
 impl PoolCore {
     /// Ends the pool after its last handle: releases idle memory, and keeps none from now on.
@@ -45,7 +45,7 @@ impl PoolCore {
     /// visited a pool since.
     pub(crate) fn is_unused(&self) -> bool {
         let depot = self.depot();
-        depot.is_dropped() && depot.counters.live_buffers > 0 && depot.bytes_now().live == 0
+        depot.is_dropped() && depot.counters.live_buffers > 0 && depot.memory_now().live == 0
     }
 
     /// Begins a new epoch: every thread returns its magazines at its next call of the pool.
@@ -188,14 +188,24 @@ impl PoolCore {
     }
 
     /// As [`Pool::trim_to`](crate::Pool::trim_to), without its children. Private memory stays.
-    pub(crate) fn trim_own_to<B: Backend>(&self, idle_bytes: u64) -> Result<u64, Error> {
+    pub(crate) fn trim_own_to(&self, idle_bytes: u64) -> Result<u64, Error> {
         let released = self.trim_to(idle_bytes);
-        let supply = self.supply::<B>();
-        let outcome = match supply.arena().filter(|arena| arena.is_growing()) {
-            Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
-            None => Ok(()),
-        };
-        supply.reclaim();
-        outcome.map(|()| released)
+        self.supply.release(idle_bytes.saturating_sub(self.cached_bytes())).map(|()| released)
+    }
+
+    /// Releases all idle memory of the pool, without its children, for other requests to the device. Returns the bytes
+    /// that the pool has no more.
+    pub(crate) fn trim_for_device(&self) -> u64 {
+        let taken = || self.supply.mapped_bytes().unwrap_or_else(|| self.depot().accounts.now.charged);
+        let before = taken();
+        self.log_kept(self.trim_own_to(0).map(drop));
+        before.saturating_sub(taken())
+    }
+
+    /// Logs a failure, for callers that go on without the memory.
+    pub(crate) fn log_kept(&self, released: Result<(), Error>) {
+        if let Err(error) = released {
+            logging::warn!("pool {}: memory is kept that was to be released: {error}", self.name);
+        }
     }
 }

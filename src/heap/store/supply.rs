@@ -128,6 +128,17 @@ impl<B: Backend> ErasedSupply for Supply<B> {
         self.reclaim();
     }
 
+    fn release(&self, idle_bytes: u64) -> Result<(), Error> {
+        let growing = self.arena().filter(|arena| arena.is_growing());
+        let released = growing.map_or(Ok(()), |arena| arena.release(idle_bytes).map(drop));
+        self.reclaim();
+        released
+    }
+
+    fn mapped_bytes(&self) -> Option<u64> {
+        self.arena().filter(|arena| arena.is_growing()).map(DeviceArena::reserved_bytes)
+    }
+
     fn complete(&self, mut stats: PoolStats, peak_end: u64) -> PoolStats {
         stats.source.kind = self.source;
         match self.exclusive_arena() {

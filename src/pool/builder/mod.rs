@@ -1,11 +1,10 @@
 //! Configuration of a pool.
 
-mod below;
 mod build;
 
-use crate::environment;
-use crate::environment::Lookup;
+use crate::environment::{self, Lookup, as_limit};
 use crate::error::Error;
+use crate::heap::Caps;
 use crate::heap::arena::DeviceArena;
 use crate::heap::size_class::SizeClasses;
 use crate::pool::Pool;
@@ -15,7 +14,7 @@ use crate::source::Source;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Amount, Backend, Hook, MemoryKind, Placement};
+use vrampool_backend::{Amount, Backend, Hook, MemoryKind, Placement, fork};
 
 /// The budget of a pool on a discrete device by default (netcl's).
 const BUDGET: Amount = Amount::Percent(85.0);
@@ -96,6 +95,35 @@ impl<B: Backend> PoolBuilder<B> {
             inherited,
             environment: Settings::default(),
             file: Settings::default(),
+        }
+    }
+
+    /// The settings of a child of `pool`: those of the pool, but its name, limit, initial bytes,
+    /// share and whether idle memory is private.
+    pub(crate) fn below(pool: &Pool<B>, name: String) -> Self {
+        // Caps may have changed since the pool was built.
+        let caps = match fork::is_forked() {
+            // Its build fails.
+            true => Caps::default(),
+            false => pool.core().depot().accounts.caps,
+        };
+        let inherited = Settings {
+            name: None,
+            limit: None,
+            budget: Some(caps.budget.into()),
+            max_cached_bytes: Some(caps.max_cached_bytes.into()),
+            max_buffers_per_bucket: Some(as_limit(caps.max_buffers_per_bucket)),
+            initial: None,
+            share: None,
+            private: None,
+            ..pool.handle.settings.clone()
+        };
+        let core = pool.core();
+        Self {
+            parent: Some(pool.clone()),
+            hooks: core.hooks.iter().cloned().collect(),
+            given: Settings { name: Some(name), ..Settings::default() },
+            ..Self::new(&core.supply::<B>().device, inherited)
         }
     }
 

@@ -14,7 +14,6 @@ struct Request {
     bytes: u64,
     awaited: Awaited,
     has_deadline: bool,
-    is_asleep: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -24,8 +23,6 @@ enum Step {
     Add { has_deadline: bool },
     Remove(usize),
     Set(usize, u64, usize),
-    Sleep(usize),
-    Wake(usize),
     // Charged and idle bytes, and those that are being released.
     Release { charged: u64, idle: u64, released: u64, is_closed: bool },
 }
@@ -37,8 +34,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<usize>().prop_map(Step::Remove),
         6 => (any::<usize>(), 0..12u64, 0..REASONS.len())
             .prop_map(|(at, bytes, reason)| Step::Set(at, bytes, reason)),
-        6 => any::<usize>().prop_map(Step::Sleep),
-        1 => any::<usize>().prop_map(Step::Wake),
         4 => (0..12u64, 0..6u64, 0..6u64, prop::bool::weighted(0.1)).prop_map(
             |(charged, idle, released, is_closed)| Step::Release { charged, idle, released, is_closed },
         ),
@@ -66,10 +61,7 @@ fn expected(twin: &[Request], accounts: &Accounts, is_closed: bool, is_open: boo
             }
         }
     };
-    let woken = twin
-        .iter()
-        .enumerate()
-        .filter(|(at, request)| request.is_asleep && (is_closed || is_ready(*at, request)));
+    let woken = twin.iter().enumerate().filter(|(at, request)| is_closed || is_ready(*at, request));
     woken.map(|(_, request)| request.number).collect()
 }
 
@@ -90,8 +82,7 @@ proptest! {
                 }
                 Step::Add { has_deadline } => {
                     let number = queue.add(has_deadline);
-                    let (bytes, awaited, is_asleep) = (0, Awaited::Nothing, false);
-                    twin.push(Request { number, bytes, awaited, has_deadline, is_asleep });
+                    twin.push(Request { number, bytes: 0, awaited: Awaited::Nothing, has_deadline });
                 }
                 Step::Remove(which) => {
                     if let Some(at) = at(which, &twin) {
@@ -108,18 +99,6 @@ proptest! {
                         queue.set(request.number, bytes, request.awaited);
                     }
                 }
-                Step::Sleep(which) => {
-                    if let Some(at) = at(which, &twin) {
-                        twin[at].is_asleep = true;
-                        prop_assert!(queue.sleep(twin[at].number).is_some());
-                    }
-                }
-                Step::Wake(which) => {
-                    if let Some(at) = at(which, &twin) {
-                        twin[at].is_asleep = false;
-                        queue.wake(twin[at].number);
-                    }
-                }
                 Step::Release { charged, idle, released, is_closed } => {
                     let caps = Caps { limit: 8, ..Caps::default() };
                     let mut accounts = Accounts::new(caps, Arc::default());
@@ -127,15 +106,15 @@ proptest! {
                     accounts.now.cached = idle + released;
                     accounts.evict(released);
                     let woken = expected(&twin, &accounts, is_closed, is_open);
-                    prop_assert_eq!(queue.wake_ready(&accounts, is_closed).len(), woken.len());
-                    for request in twin.iter_mut().filter(|request| woken.contains(&request.number)) {
-                        request.is_asleep = false;
-                    }
-                    let asleep: Vec<_> = queue.entries.iter().map(|entry| entry.is_asleep).collect();
-                    prop_assert_eq!(asleep, twin.iter().map(|request| request.is_asleep).collect::<Vec<_>>());
+                    let wakers = queue.ready(&accounts, is_closed);
+                    prop_assert_eq!(wakers.len(), woken.len());
+                    let is_of = |(waker, number): (&Arc<Condvar>, &u64)| {
+                        queue.waker(*number).is_some_and(|own| Arc::ptr_eq(&own, waker))
+                    };
+                    prop_assert!(wakers.iter().zip(&woken).all(is_of));
                 }
             }
-            prop_assert!(queue.sleep(queue.begun + 1).is_none(), "it is not queued");
+            prop_assert!(queue.waker(queue.begun + 1).is_none(), "it is not queued");
             let deadlines = twin.iter().filter(|request| request.has_deadline).count() as u64;
             prop_assert_eq!(queue.deadlines, deadlines);
             let is_any = |awaited| twin.iter().any(|request| request.awaited == awaited);
