@@ -26,7 +26,7 @@ mod store;
 pub(crate) use {
     ledger::{Asked, Caps},
     pool_order::poll_in_flight,
-    request::{GRACE, Position, allocate_observed, at_address, device_pools, free_deferred, reserve_share},
+    request::{GRACE, Position, allocate_observed, at_address, device_pools, reserve_share},
     store::{Borrowed, Supply, is_releasing},
 };
 
@@ -227,8 +227,6 @@ pub(crate) struct Depot {
 struct Threads {
     /// Counters of their magazines.
     counters: Vec<Arc<ThreadCounters>>,
-    /// How many of the first of them the [reclaim thread](crate::heap::magazine::reclaim_thread) awaits.
-    awaited: usize,
     /// Magazines of earlier epochs release their memory to the source.
     trimmed: u64,
     /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.

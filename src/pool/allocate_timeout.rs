@@ -1,9 +1,9 @@
 //! Requests that wait for memory for a bounded time, first come, first served.
 
 use crate::error::{Error, OutOfMemory, Shortage};
-use crate::heap::magazine::reclaim_thread;
+use crate::heap::magazine::left_blocks;
 use crate::heap::stats::times;
-use crate::heap::{Awaited, Depot, GRACE, PoolCore, Position, Queue, free_deferred, is_releasing, magazine};
+use crate::heap::{Awaited, Depot, GRACE, PoolCore, Position, Queue, is_releasing, magazine};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::Need;
@@ -77,8 +77,6 @@ impl<B: Backend> Pool<B> {
         }
         let began = times::begin();
         let served = self.allocate_waiting(bytes, stream, timeout);
-        // Other requests may wait for what this one left to be freed.
-        free_deferred();
         began.into_iter().for_each(|began| core.count_time(began));
         served
     }
@@ -94,7 +92,7 @@ impl<B: Backend> Pool<B> {
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
         let until = deadline.map(|deadline| deadline.max(began + GRACE));
-        let _deferral = until.map(|_| reclaim_thread::defer());
+        let _deferral = until.map(|_| left_blocks::defer());
         let (position, mut refused) = (Position::with_deadline(core, until), None);
         let mut wait = TimedWait::new(core, &position, bytes, deadline);
         loop {
@@ -173,7 +171,6 @@ impl<'a> TimedWait<'a> {
         self.has_asked |= refused.is_some_and(|refused| !matches!(refused.shortage, Shortage::Limit(_)));
         // This thread makes no other call meanwhile, and earlier requests may need what it keeps.
         magazine::leave(self.pool);
-        free_deferred();
         let mut depot = self.pool.depot();
         let is_new = self.position.number() == Queue::LAST && depot.node.is_some();
         self.position.set(&mut depot, self.class, Awaited::Memory);

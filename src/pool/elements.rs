@@ -33,6 +33,7 @@ pub trait Element: bytemuck::Pod {
     }
 
     #[doc(hidden)]
+    #[must_use]
     fn of_bytes(bytes: &[u8]) -> Option<&[Self]> {
         bytemuck::try_cast_slice(bytes).ok()
     }

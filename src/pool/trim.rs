@@ -197,7 +197,7 @@ impl<B: Backend> Pool<B> {
         drop(depot);
         core.others().iter().chain([core]).for_each(|core| {
             let beside = core.depot().accounts.others_idle;
-            core.apply_lower_cap(bytes.saturating_sub(beside));
+            core.trim_to(bytes.saturating_sub(beside));
         });
     }
 
@@ -224,7 +224,7 @@ impl<B: Backend> Pool<B> {
         let core = self.core();
         let before = mem::replace(&mut core.depot().accounts.caps.max_buffers_per_bucket, count);
         if count < before {
-            core.apply_lower_cap(0);
+            core.trim_to(0);
         }
     }
 

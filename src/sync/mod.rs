@@ -6,6 +6,7 @@
 //! have reached the cache, which takes a third of such a request. A waiting thread first spins, then yields,
 //! then sleeps for short intervals.
 
+pub(crate) mod driver_threads;
 #[cfg(model)]
 #[path = "../../tests/model/primitives.rs"]
 mod modelled;

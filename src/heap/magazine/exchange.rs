@@ -11,7 +11,6 @@ use crate::heap::{Block, Depot};
 use crate::source::Key;
 use crate::streams::{Streams, add};
 use crate::sync::AtomicU64;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Stream, StreamId};
@@ -38,15 +37,10 @@ impl Depot {
         Some(epoch.load(Relaxed))
     }
 
-    /// Empties a thread's magazines of `epoch`. Returns blocks that are not kept, and whether the magazines were
-    /// [awaited](Self::await_magazines). If memory was recalled since that epoch, no block is kept; of a thread that
-    /// ends, which must not free any, those are kept for which the caps have room now.
-    pub(crate) fn dismiss(
-        &mut self,
-        cache: &ThreadCache,
-        epoch: u64,
-        leaving: Leaving,
-    ) -> (Vec<Box<Block>>, bool) {
+    /// Empties a thread's magazines of `epoch`. Returns blocks that are not kept. If memory was recalled since that
+    /// epoch, no block is kept; of a thread that ends, which must not free any, those are kept for which the caps have
+    /// room now.
+    pub(crate) fn dismiss(&mut self, cache: &ThreadCache, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
         let was_recalled = self.is_dropped() || epoch < self.threads.trimmed;
         let mut dismissed = Vec::new();
         for (bin, counters) in cache.counters.used_bins() {
@@ -72,19 +66,8 @@ impl Depot {
             }
         }
         self.apply_delta(cache);
-        let place = self.threads.counters.iter().position(|counters| Arc::ptr_eq(counters, &cache.counters));
-        let was_awaited = place.is_some_and(|place| place < self.threads.awaited);
-        self.threads.awaited -= usize::from(was_awaited);
-        if let Some(place) = place {
-            self.threads.counters.remove(place);
-        }
-        (dismissed, was_awaited)
-    }
-
-    /// Awaits the magazines that threads have. Returns how many of them were not awaited before.
-    pub(crate) fn await_magazines(&mut self) -> usize {
-        let all = self.threads.counters.len();
-        all - mem::replace(&mut self.threads.awaited, all)
+        self.threads.counters.retain(|counters| !Arc::ptr_eq(counters, &cache.counters));
+        dismissed
     }
 
     /// Takes an accepted idle block of a class: of this thread, else of the depot, or the reverse where it

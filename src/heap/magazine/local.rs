@@ -5,6 +5,7 @@ use crate::heap::magazine::ThreadCache;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::{Block, DROPPED, Depot, NEVER, PoolCore};
+use crate::sync::driver_threads;
 use crate::sync::thread_slot::{Leave, ThreadSlot};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;
@@ -18,8 +19,6 @@ struct Local {
     /// Number of pools that were dropped when it last searched for thread caches of dropped pools.
     dropped: Cell<u64>,
     caches: [OnceCell<Box<ThreadCache>>; SLOTS],
-    /// Whether it has none, and joins no pool.
-    keeps_none: Cell<bool>,
 }
 
 /// The state of one thread. The first caches share a line with the borrow flag.
@@ -241,11 +240,6 @@ pub(crate) fn leave(pool: &PoolCore) {
     });
 }
 
-/// From now on this thread joins no pool.
-pub(crate) fn keep_none() {
-    with_local(|local| local.into_iter().for_each(|local| local.keeps_none.set(true)));
-}
-
 /// Calls `act` with this thread's caches, or with `None` while they are emptied at the thread's end.
 #[inline]
 fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
@@ -263,13 +257,13 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
     drop(ThreadEnd);
-    crate::heap::magazine::reclaim_thread::free();
+    crate::heap::magazine::left_blocks::free();
 }
 
 impl Kept {
     const fn new() -> Self {
         let caches = [const { OnceCell::new() }; SLOTS];
-        let local = Local { dropped: Cell::new(0), caches, keeps_none: Cell::new(false) };
+        let local = Local { dropped: Cell::new(0), caches };
         Self { local: RefCell::new(local), known: [const { KnownPlace(Cell::new(None)) }; ENTRIES] }
     }
 
@@ -334,7 +328,7 @@ impl Local {
                 }
             }
         }
-        if self.keeps_none.get()
+        if driver_threads::is_one()
             || !pool.has_magazines()
             || pool.is_dropped()
             || END.try_with(|_| ()).is_err()

@@ -27,19 +27,19 @@
 //! [releases](vrampool_backend::Memory::release) memory behind handles.
 //!
 //! A thread frees nothing when it ends: its blocks move to the depot, and [another
-//! thread](crate::heap::magazine::reclaim_thread) frees those of dropped pools.
+//! thread](crate::heap::magazine::left_blocks) frees those of dropped pools.
 
 pub(crate) mod class_table;
 mod counters;
 mod exchange;
+pub(crate) mod left_blocks;
 mod local;
-pub(crate) mod reclaim_thread;
 pub(crate) mod slots;
 
 pub(crate) use {
     counters::ThreadCounters,
     local::{
-        apply_delta, forget_known, inspect, keep_none, know, leave, put, put_in_shared_bin, take, take_class,
+        apply_delta, forget_known, inspect, know, leave, put, put_in_shared_bin, take, take_class,
         take_known, visit, visit_with, with_known,
     },
 };
@@ -80,14 +80,6 @@ pub(crate) enum Leaving {
     Pool,
     /// The thread ends, and nothing may be freed.
     Thread,
-}
-
-/// The former pool of a thread cache, and the blocks that the pool does not keep.
-struct Vacated {
-    pool: Arc<PoolCore>,
-    dismissed: Vec<Box<Block>>,
-    /// Whether the thread that frees what ended threads left awaits this.
-    was_awaited: bool,
 }
 
 /// Use of a bin, as of its last refill.
@@ -256,34 +248,29 @@ impl ThreadCache {
 
     /// Returns blocks and slots to their depot.
     fn leave(&self) {
-        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Pool) {
-            if reclaim_thread::is_deferring() {
-                return reclaim_thread::leave(pool, dismissed, was_awaited);
-            }
-            pool.release_blocks(dismissed);
-            if was_awaited {
-                reclaim_thread::done();
-            }
+        match self.vacate(Leaving::Pool) {
+            Some((pool, dismissed)) if left_blocks::is_deferring() => left_blocks::add(pool, dismissed),
+            Some((pool, dismissed)) => _ = pool.release_blocks(dismissed),
+            None => {}
         }
     }
 
     /// As [`leave`](Self::leave) at the thread's end: drops neither a block nor the last handle of a pool.
     fn leave_at_end(&self) {
-        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Thread) {
-            reclaim_thread::leave(pool, dismissed, was_awaited);
+        if let Some((pool, dismissed)) = self.vacate(Leaving::Thread) {
+            left_blocks::add(pool, dismissed);
         }
     }
 
-    fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
+    /// Returns the pool, and the blocks that it does not keep.
+    fn vacate(&self, leaving: Leaving) -> Option<(Arc<PoolCore>, Vec<Box<Block>>)> {
         let pool = self.pool.try_borrow_mut().ok()?.take()?;
         let epoch = self.epoch.replace(NEVER);
-        let mut depot = pool.depot();
-        let (dismissed, was_awaited) = depot.dismiss(self, epoch, leaving);
-        drop(depot);
+        let dismissed = pool.depot().dismiss(self, epoch, leaving);
         // Other threads may also wait for its slots.
         pool.notify_freed();
         self.leased.set(0);
-        Some(Vacated { pool, dismissed, was_awaited })
+        Some((pool, dismissed))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Forbidden};
 use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::magazine::{ThreadCache, reclaim_thread};
+use crate::heap::magazine::{ThreadCache, left_blocks};
 use crate::heap::pool_order::ask_users;
 use crate::heap::request::{NoRoom, Position, Request, Reservation};
 use crate::heap::stats::{DeviceCall, Reason, times};
@@ -307,8 +307,8 @@ impl<B: Backend> Request<'_, B> {
             let refused = may_ask.map_err(|error| pool.depot().check_open().err().unwrap_or(error));
             refused.inspect_err(|error| pool.count_refusal(error))?;
         }
-        if reclaim_thread::has_left() && self.allow_release().is_ok() {
-            reclaim_thread::free();
+        if left_blocks::are_any() && self.allow_release().is_ok() {
+            left_blocks::free();
         }
         let reserved = reserved.map_or_else(|| self.reserve(takes_idle), |of| Ok(Some(of)))?;
         let Some(reservation) = reserved else { return Ok(None) };

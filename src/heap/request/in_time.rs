@@ -2,11 +2,11 @@
 //! lasts.
 
 use crate::error::{Error, Shortage};
-use crate::heap::magazine::reclaim_thread;
 use crate::heap::request::position::GRACE;
-use crate::heap::request::{Position, Request, Reservation, driver_threads};
+use crate::heap::request::{Position, Request, Reservation};
 use crate::heap::store::is_releasing;
 use crate::heap::{Block, PoolCore, magazine};
+use crate::sync::driver_threads;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 
@@ -49,12 +49,5 @@ impl<B: Backend> Request<'_, B> {
             return Err(self.out_of_memory(Some(Shortage::Deadline)));
         };
         served.map(|mut served| served.0.take())
-    }
-}
-
-/// Frees what this thread does not free itself, because it must not wait for the driver.
-pub(crate) fn free_deferred() {
-    if reclaim_thread::has_left() {
-        driver_threads::add(Box::new(reclaim_thread::free));
     }
 }

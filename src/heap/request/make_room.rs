@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::heap::ledger::Asked;
-use crate::heap::magazine::reclaim_thread;
+use crate::heap::magazine::left_blocks;
 use crate::heap::request::{NoRoom, Position, Request, Reservation};
 use crate::heap::store::is_releasing;
 use crate::heap::{Awaited, BackendState, Depot, DepotGuard, Life, NoShare, PoolCore, Recall, magazine};
@@ -129,7 +129,7 @@ impl Position<'_> {
 /// and of other threads. Returns the locked depot.
 fn recall_for(pool: &PoolCore, class: u64) -> DepotGuard {
     magazine::leave(pool);
-    reclaim_thread::free();
+    left_blocks::free();
     pool.relieve(class);
     let mut depot = pool.depot();
     if depot.accounts.is_over_limit_with(class) && depot.accounts.leased > 0 {

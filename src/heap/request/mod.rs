@@ -6,13 +6,12 @@
 //!   share has room; `reservation`: bytes counted before the source delivers them; `ladder`: what is tried when the
 //!   source refuses; `refusal`: the figures of a lack of memory, and how it counts; `device_pools`: other pools on the
 //!   device, which release memory then;
-//! * `queue` and `position`: requests that wait, in order of arrival; `in_time` and `driver_threads`: requests with a
-//!   deadline, which a call of the driver may outlast.
+//! * `queue` and `position`: requests that wait, in order of arrival; `in_time`: requests with a deadline, which a call
+//!   of the driver may outlast.
 
 mod allocate;
 pub(crate) mod at_address;
 pub(crate) mod device_pools;
-mod driver_threads;
 mod in_time;
 mod ladder;
 mod make_room;
@@ -23,9 +22,7 @@ mod queue;
 mod refusal;
 mod reservation;
 
-pub(crate) use {
-    in_time::free_deferred, make_room::reserve_share, observed::allocate_observed, position::GRACE,
-};
+pub(crate) use {make_room::reserve_share, observed::allocate_observed, position::GRACE};
 
 use crate::error::Error;
 use crate::heap::store::Supply;

@@ -2,7 +2,7 @@
 //! cap, or if the device lacks memory.
 
 use crate::error::Error;
-use crate::heap::magazine::{reclaim_thread, slots};
+use crate::heap::magazine::{left_blocks, slots};
 use crate::heap::request::Position;
 use crate::heap::store::release::is_releasing;
 use crate::heap::{Awaited, DROPPED, DROPPED_EPOCH, Depot, Life, PoolCore, Recall, magazine, next_epoch};
@@ -18,7 +18,6 @@ impl PoolCore {
         // From here on no block is kept.
         depot.life = Life::Dropped;
         let (idle, records) = (depot.evict(u64::MAX), depot.take_records());
-        let magazines = depot.await_magazines();
         self.epoch.store(DROPPED_EPOCH, Relaxed);
         drop(depot);
         if self.has_magazines() {
@@ -29,8 +28,7 @@ impl PoolCore {
         DROPPED.fetch_add(1, Release);
         drop(records);
         self.release_blocks(idle);
-        reclaim_thread::add(magazines);
-        reclaim_thread::free();
+        left_blocks::free();
         // An arena of a pool above may be unused from now on.
         let ended = successors(Some(self), |pool| pool.parent.as_deref().filter(|above| above.is_dropped()));
         ended.for_each(|pool| pool.supply.end());
@@ -86,22 +84,14 @@ impl PoolCore {
         let (idle, records) = (depot.evict(surplus), depot.take_records());
         drop(depot);
         drop(records);
-        reclaim_thread::free();
+        left_blocks::free();
         self.release_blocks(idle)
-    }
-
-    /// Applies a cap on idle memory that was lowered: releases idle memory beyond `cached_bytes`. What threads have in
-    /// magazines follows at their next call, or when they end.
-    pub(crate) fn apply_lower_cap(&self, cached_bytes: u64) {
-        self.trim_to(cached_bytes);
-        let magazines = self.depot().await_magazines();
-        reclaim_thread::add(magazines);
     }
 
     /// Releases `bytes` of idle memory for a device without memory. Returns whether any was idle.
     pub(crate) fn evict_idle(&self, bytes: u64) -> bool {
         magazine::leave(self);
-        reclaim_thread::free();
+        left_blocks::free();
         let mut depot = self.depot();
         if depot.accounts.now.cached == 0 {
             return false;
@@ -117,7 +107,7 @@ impl PoolCore {
     /// other threads are releasing, as long as the request at `of` waits.
     pub(crate) fn evict_all(&self, of: &Position<'_>) {
         magazine::leave(self);
-        reclaim_thread::free();
+        left_blocks::free();
         let mut depot = self.depot();
         if depot.accounts.leased > 0 {
             self.recall(&mut depot, Recall::Memory);
@@ -181,9 +171,7 @@ impl PoolCore {
             depot.life = Life::Closed;
             self.recall(&mut depot, Recall::Memory);
         }
-        let magazines = depot.await_magazines();
         drop(depot);
-        reclaim_thread::add(magazines);
         self.notify_freed();
     }
 

@@ -2,7 +2,7 @@
 
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::magazine::reclaim_thread;
+use crate::heap::magazine::left_blocks;
 use crate::heap::{Block, Depot, DepotGuard, LockedDepot, PoolCore, Recall};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl PoolCore {
         drop(report);
         if let Some(pool) = dropped.filter(|pool| pool.is_unused()) {
             // Another thread waits for work that used the memory.
-            reclaim_thread::leave(pool, Vec::new(), false);
+            left_blocks::add(pool, Vec::new());
         }
     }
 

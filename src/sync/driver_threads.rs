@@ -1,10 +1,10 @@
-//! Threads that call the driver for requests with a deadline, which a call may outlast.
+//! Threads that call the driver where the caller must not: for a request with a deadline, which a call may outlast, and
+//! for a thread that ends.
 //!
-//! A thread is started when all others are busy, at most [`MOST`] of them, and ends after [`REST`] without work. These
-//! threads keep no magazines.
+//! A thread is started when all others are busy, at most [`MOST`] of them, and ends after [`REST`] without work.
 
-use crate::heap::magazine;
 use crate::sync::{GlobalCondvar, GlobalMutex, Instant};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,6 +31,15 @@ struct DriverThreads {
 static THREADS: GlobalMutex<DriverThreads> =
     GlobalMutex::new(DriverThreads { work: VecDeque::new(), idle: 0, count: 0 });
 
+thread_local! {
+    static IS_ONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is one of them. They keep no magazines.
+pub(crate) fn is_one() -> bool {
+    IS_ONE.get()
+}
+
 /// Signalled when there is work.
 static ADDED: GlobalCondvar = GlobalCondvar::new();
 
@@ -52,7 +61,7 @@ where
     T: Send + 'static,
 {
     let call = Arc::new((GlobalMutex::new(Call::Waiting(work)), GlobalCondvar::new()));
-    add({
+    let refused = add({
         let call = Arc::clone(&call);
         Box::new(move || {
             let Call::Waiting(work) = advance(&call.0, Call::Running) else { return };
@@ -61,6 +70,7 @@ where
             call.1.notify_all();
         })
     });
+    refused.into_iter().for_each(|work| work());
     let mut state = call.0.lock();
     // Where no thread can be started, as in a page, it is done, and the lock's clock panics there.
     if !matches!(*state, Call::Done(_)) {
@@ -86,29 +96,31 @@ fn advance<W, T>(state: &GlobalMutex<Call<W, T>>, next: Call<W, T>) -> Call<W, T
     }
 }
 
-/// Has a thread do `work`. If none can be started, this one does it.
-pub(crate) fn add(work: Work) {
+/// Has a thread do `work`. Returns it if none can be started.
+pub(crate) fn add(work: Work) -> Option<Work> {
     let mut threads = THREADS.lock();
     if threads.idle <= threads.work.len() && threads.count < MOST && start() {
         threads.count += 1;
     }
     if threads.count == 0 {
-        drop(threads);
-        return work();
+        return Some(work);
     }
     threads.work.push_back(work);
     drop(threads);
     ADDED.notify_one();
+    None
 }
 
 /// Starts a thread. Returns whether it runs. A model runs its own threads only.
 fn start() -> bool {
     let builder = thread::Builder::new().name("vrampool driver".into());
-    !cfg!(model) && start_thread(|| builder.spawn(run)).is_ok()
+    // A start may need local variables of this thread, which may be destroyed already.
+    let start = || start_thread(|| builder.spawn(run)).is_ok();
+    !cfg!(model) && catch_unwind(AssertUnwindSafe(start)).unwrap_or(false)
 }
 
 fn run() {
-    magazine::keep_none();
+    IS_ONE.set(true);
     let mut threads = THREADS.lock();
     loop {
         if let Some(work) = threads.work.pop_front() {
