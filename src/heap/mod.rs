@@ -41,6 +41,7 @@ use crate::source::Key;
 use crate::streams::{LastUse, Ticks};
 use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Instant, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
+use slab::Slab;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -68,7 +69,8 @@ pub(crate) struct PoolCore {
     /// The largest class: as large as the device allocates in one piece, and as the limit allows.
     largest_class: StdAtomicU64,
     pub(crate) kind: MemoryKind,
-    lock: PoolLock,
+    /// Its own lock, or that of its arena.
+    lock: &'static LockedDepot,
     /// Whether the streams of its arena have markers: a hint.
     has_markers: Arc<AtomicBool>,
     /// As it was built. Those that may change are in the depot's accounts.
@@ -109,14 +111,6 @@ trait ErasedSupply: Any + Send + Sync + fmt::Debug {
     fn complete(&self, stats: PoolStats, peak_end: u64) -> PoolStats;
 }
 
-/// A pool's lock: its own, or that of its arena.
-#[derive(Debug)]
-struct PoolLock {
-    lock: &'static LockedDepot,
-    /// Whether it is the lock of the arena that serves the pool.
-    is_of_arena: bool,
-}
-
 /// A depot behind its [lock](crate::heap::store::depot_lock).
 #[derive(Debug)]
 #[repr(align(128))]
@@ -146,15 +140,15 @@ struct Family {
     waiting: u64,
     /// Number of requests that ever waited, and whether those with a deadline reserve nothing now.
     turns: (u64, bool),
-    /// Each has its index as long as its pool lives.
-    members: Vec<Option<Member>>,
+    /// Each has its key as long as its pool lives, and the pools below it.
+    members: Slab<Member>,
 }
 
 /// A pool in its tree.
 struct Member {
     lock: &'static LockedDepot,
     pool: Weak<PoolCore>,
-    /// The index of its parent.
+    /// The key of its parent.
     above: Option<usize>,
     /// The lock of the arena that it has in common with its parent.
     arena: Option<&'static LockedDepot>,

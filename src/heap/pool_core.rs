@@ -8,7 +8,7 @@ use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::size_class::{CLAMPED, SizeClasses};
 use crate::heap::store::Supply;
-use crate::heap::{BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, PoolCore, PoolLock, next_epoch};
+use crate::heap::{BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, LockedDepot, PoolCore, next_epoch};
 use crate::source::Key;
 use crate::streams::Markers;
 use crate::sync::{AtomicU64, GlobalMutex, unix_seconds};
@@ -43,8 +43,8 @@ impl PoolCore {
         let (parent, is_private) = parent.unzip();
         depot.accounts.is_private = is_private.unwrap_or_default();
         let lock = match supply.exclusive_arena() {
-            Some(arena) => arena.with_lock(|lock| PoolLock::over_arena(depot, lock))?,
-            None => PoolLock::new(depot),
+            Some(arena) => arena.with_lock(|lock| lock.over_arena(depot))?,
+            None => LockedDepot::new(depot),
         };
         let arena = supply.arena().filter(|_| supply.is_of_parent).map(|arena| arena.with_lock(|lock| lock));
         let core = Arc::new(Self {
@@ -105,12 +105,12 @@ impl PoolCore {
 
     #[inline]
     pub(crate) fn depot(&self) -> DepotGuard {
-        self.lock.lock.lock()
+        self.lock.lock()
     }
 
     /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     pub(crate) fn notify_freed(&self) {
-        self.lock.lock.notify_freed();
+        self.lock.notify_freed();
     }
 
     pub(crate) fn has_magazines(&self) -> bool {

@@ -27,44 +27,30 @@ impl LockedDepot {
         guard.accounts.share = 0;
         let (at, mut family) = (guard.node.take(), guard.family.take());
         if let (Some((_, at)), Some(family)) = (at, &mut family) {
-            let member = family.member_mut(at);
+            let member = &mut family.members[at];
             (member.own, member.bounds.share) = (Sum::default(), 0);
             let idle = mem::take(&mut member.idle);
             (family.idle, family.change) = (family.idle - idle, family.change + 1);
             family.uncounted = Some(at);
             family.count();
-            family.members[at] = None;
+            family.members.remove(at);
         }
         self.sleeping.store(0, Relaxed);
     }
 }
 
 impl Family {
-    fn member(&self, at: usize) -> &Member {
-        match self.members.get(at) {
-            Some(Some(member)) => member,
-            _ => unreachable!("a node is there as long as its pool and the nodes below it"),
-        }
-    }
-
-    fn member_mut(&mut self, at: usize) -> &mut Member {
-        match self.members.get_mut(at) {
-            Some(Some(member)) => member,
-            _ => unreachable!("a node is there as long as its pool and the nodes below it"),
-        }
-    }
-
     /// Counts the changes of the last pool that left in the nodes above it. No pool reads those nodes before that.
     fn count(&mut self) {
         let Some(mut node) = self.uncounted.take() else { return };
-        while let Some(above) = self.member(node).above {
-            let member = self.member_mut(node);
+        while let Some(above) = self.members[node].above {
+            let member = &mut self.members[node];
             let counted = member.bounds.counted(member.sum());
             let before = mem::replace(&mut member.counted, counted);
             if before == counted {
                 return;
             }
-            let above_member = self.member_mut(above);
+            let above_member = &mut self.members[above];
             above_member.below = above_member.below.minus(before).plus(counted);
             node = above;
         }
@@ -72,17 +58,17 @@ impl Family {
 
     /// The nodes from `at` to the root.
     fn up(&self, at: usize) -> impl Iterator<Item = (usize, &Member)> {
-        successors(Some((at, self.member(at))), |(_, member)| {
-            member.above.map(|above| (above, self.member(above)))
+        successors(Some((at, &self.members[at])), |(_, member)| {
+            member.above.map(|above| (above, &self.members[above]))
         })
     }
 
     /// Returns the first waiting request with a deadline of each other pool, with the bytes that it needs in the first
     /// node that the two pools have in common.
     fn waiting_beside(&self, at: usize) -> impl Iterator<Item = Waiting> {
-        let members = self.members.iter().enumerate().filter(move |(node, _)| *node != at);
+        let members = self.members.iter().filter(move |(node, _)| *node != at);
         members.filter_map(move |(node, member)| {
-            let (number, mut bytes) = member.as_ref()?.waiting?;
+            let (number, mut bytes) = member.waiting?;
             for (node, member) in self.up(node) {
                 if let Some(height) = self.up(at).position(|(above, _)| above == node) {
                     return Some(Waiting { number, height, bytes });
@@ -117,8 +103,7 @@ impl Family {
             }
             None
         };
-        let members = self.members.iter().enumerate().filter(|(node, _)| *node != at);
-        let members = members.filter_map(|(node, member)| Some((node, member.as_ref()?)));
+        let members = self.members.iter().filter(|(node, _)| *node != at);
         members.filter_map(|(node, member)| Some((node, member, spare(node, member.own)?))).collect()
     }
 }
@@ -143,10 +128,10 @@ impl Depot {
         let own = self.parked()?;
         let Some((root, at)) = self.node else { return Some((1, own)) };
         let family = root.family.lock();
-        let arena = family.member(at).lock;
-        let is_over_it = |of: &&Member| of.arena.is_some_and(|of| std::ptr::eq(of, arena));
-        let mut below = family.members.iter().flatten().filter(is_over_it);
-        below.try_fold((1, own), |(pools, sum), member| Some((pools + 1, sum + member.parked?)))
+        let arena = family.members[at].lock;
+        let is_over_it = |of: &(usize, &Member)| of.1.arena.is_some_and(|of| std::ptr::eq(of, arena));
+        let mut below = family.members.iter().filter(is_over_it);
+        below.try_fold((1, own), |(pools, sum), (_, member)| Some((pools + 1, sum + member.parked?)))
     }
 }
 
@@ -165,7 +150,7 @@ impl DepotGuard {
             return;
         }
         family.count();
-        let member = family.member(at);
+        let member = &family.members[at];
         let do_others_wait = family.waiting > u64::from(member.waiting.is_some());
         let others = do_others_wait.then(|| family.waiting_beside(at));
         self.queue.join(family.turns, others);
@@ -175,7 +160,7 @@ impl DepotGuard {
         accounts.above.clear();
         let mut below = member;
         while let Some(above) = below.above {
-            let member = family.member(above);
+            let member = &family.members[above];
             let beside = member.sum().minus(below.counted);
             accounts.above.push(Level { bounds: member.bounds, beside });
             below = member;
@@ -194,7 +179,7 @@ impl DepotGuard {
         let Some(mut family) = self.family.take() else { return };
         let Some((_, at)) = self.node else { return };
         let (accounts, waiting, parked) = (&self.accounts, self.queue.first_with_deadline(), self.parked());
-        let member = family.member_mut(at);
+        let member = &mut family.members[at];
         (member.own, member.bounds, member.parked) = (accounts.own(), accounts.bounds(), parked);
         let idle = if accounts.is_private { 0 } else { accounts.idle() };
         let before = (mem::replace(&mut member.waiting, waiting), mem::replace(&mut member.idle, idle));
@@ -214,7 +199,7 @@ impl DepotGuard {
     /// Returns the locks of the other pools of the tree if a request of the tree sleeps.
     pub(in crate::heap) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
         let family = self.family.iter().filter(|family| family.sleeping > 0);
-        family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
+        family.flat_map(|family| &family.members).map(|(_, member)| member.lock).collect()
     }
 
     /// Returns the live bytes of the other pools below the node `height` levels above the pool's, and the unused bytes
@@ -245,17 +230,13 @@ impl PoolCore {
             if depot.node.is_some() {
                 continue;
             }
-            let root = above.map_or(parent.lock.lock, |(root, _)| root);
+            let root = above.map_or(parent.lock, |(root, _)| root);
             let mut family = root.family.lock();
             if above.is_none() {
                 family.caps.set_common(&depot.accounts.caps);
             }
-            let at = family.members.iter().position(Option::is_none).unwrap_or(family.members.len());
-            if at == family.members.len() {
-                family.members.push(None);
-            }
-            family.members[at] = Some(Member {
-                lock: pool.lock.lock,
+            let at = family.members.insert(Member {
+                lock: pool.lock,
                 pool: Arc::downgrade(pool),
                 above: above.map(|(_, node)| node),
                 arena: arena.filter(|_| above.is_some()),
@@ -268,7 +249,7 @@ impl PoolCore {
                 counted: Sum::default(),
             });
             // Of both, only the first pool of a tree can have any.
-            family.sleeping += pool.lock.lock.sleeping.fetch_add(family.sleeping, Relaxed);
+            family.sleeping += pool.lock.sleeping.fetch_add(family.sleeping, Relaxed);
             family.change += 1;
             drop(family);
             depot.node = Some((root, at));

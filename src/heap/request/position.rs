@@ -83,7 +83,7 @@ impl<'a> Position<'a> {
     pub(crate) fn sleep(&self, depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
         let time = time.into_iter().chain(self.time_left()).min();
         match depot.queue.waker(self.number()) {
-            Some(waker) => self.pool.lock.lock.sleep(depot, &waker, time),
+            Some(waker) => self.pool.lock.sleep(depot, &waker, time),
             None => depot,
         }
     }

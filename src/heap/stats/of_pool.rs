@@ -148,13 +148,14 @@ impl PoolCore {
 }
 
 impl Drop for PoolCore {
-    /// Adds the counts to those of the pool above.
+    /// Adds the counts to those of the pool above, and leaves the lock.
     fn drop(&mut self) {
         if let Some(parent) = self.parent.as_ref().filter(|_| !fork::is_forked()) {
             let stats = self.complete(self.depot());
             let mut dropped = parent.dropped_children.lock();
             *dropped = mem::take(&mut *dropped).after(&stats);
         }
+        self.lock.end_pool();
     }
 }
 

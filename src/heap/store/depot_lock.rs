@@ -8,7 +8,7 @@
 //! A pool over an arena has the lock of the arena, except children over the arena of the pool above. An empty depot is
 //! a few kilobytes, mostly the guesses of its [buckets](crate::heap::store).
 
-use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, PoolLock};
+use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot};
 use crate::sync::{AtomicU64, Condvar, GlobalMutex, Mutex};
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -18,40 +18,6 @@ use std::time::Duration;
 
 /// Locks of dropped pools and arenas.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
-
-impl PoolLock {
-    pub(crate) fn new(depot: Depot) -> Self {
-        Self { lock: LockedDepot::new(depot), is_of_arena: false }
-    }
-
-    /// Puts a pool's depot under the lock of its arena. Returns `None` if the arena serves, or served, another pool.
-    pub(crate) fn over_arena(mut depot: Depot, lock: &'static LockedDepot) -> Option<Self> {
-        let mut locked = lock.depot.lock();
-        if locked.life != Life::NoPool {
-            return None;
-        }
-        depot.accounts.in_flight = locked.backend_state.ticks().shared_in_flight();
-        mem::swap(&mut depot.backend_state, &mut locked.backend_state);
-        let _empty = mem::replace(&mut *locked, depot);
-        drop(locked);
-        Some(Self { lock, is_of_arena: true })
-    }
-}
-
-impl Drop for PoolLock {
-    fn drop(&mut self) {
-        if self.lock.lock().node.is_some() {
-            self.lock.leave_family();
-        }
-        self.lock.depot.lock().pool = Weak::new();
-        if !self.is_of_arena {
-            // The markers have events of the device. They are dropped without the lock.
-            let order = mem::replace(&mut self.lock.depot.lock().backend_state, BackendState::order(()));
-            self.lock.vacate();
-            drop(order);
-        }
-    }
-}
 
 impl LockedDepot {
     /// Puts a depot under the lock of a dropped owner, or a new one.
@@ -68,6 +34,35 @@ impl LockedDepot {
                 let family = Mutex::new(Family::default());
                 Box::leak(Box::new(Self { depot, sleeping, family }))
             }
+        }
+    }
+
+    /// Puts a pool's depot under the lock of its arena. Returns `None` if the arena serves, or served, another pool.
+    pub(crate) fn over_arena(&'static self, mut depot: Depot) -> Option<&'static Self> {
+        let mut locked = self.depot.lock();
+        if locked.life != Life::NoPool {
+            return None;
+        }
+        depot.accounts.in_flight = locked.backend_state.ticks().shared_in_flight();
+        mem::swap(&mut depot.backend_state, &mut locked.backend_state);
+        let _empty = mem::replace(&mut *locked, depot);
+        drop(locked);
+        Some(self)
+    }
+
+    /// Ends the use by a pool that is dropped. Its own lock is kept for a later owner.
+    pub(in crate::heap) fn end_pool(&'static self) {
+        if self.lock().node.is_some() {
+            self.leave_family();
+        }
+        let mut depot = self.depot.lock();
+        depot.pool = Weak::new();
+        if matches!(depot.backend_state, BackendState::Order { .. }) {
+            // The markers have events of the device. They are dropped without the lock.
+            let order = mem::replace(&mut depot.backend_state, BackendState::order(()));
+            drop(depot);
+            self.vacate();
+            drop(order);
         }
     }
 
@@ -97,7 +92,7 @@ impl LockedDepot {
             return;
         };
         family.sleeping = family.sleeping.wrapping_add(more);
-        family.members.iter().flatten().for_each(|of| _ = of.lock.sleeping.fetch_add(more, Relaxed));
+        family.members.iter().for_each(|(_, of)| _ = of.lock.sleeping.fetch_add(more, Relaxed));
     }
 
     /// Keeps the lock for a later owner.

@@ -116,7 +116,7 @@ impl Deref for Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         let Some(block) = self.0.take() else { return };
-        let lock = block.pool.lock.lock;
+        let lock = block.pool.lock;
         let mut depot = lock.lock();
         if depot.has_room_for(&block) {
             depot.store(block);

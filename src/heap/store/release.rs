@@ -48,7 +48,7 @@ impl PoolCore {
         if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
             return Some(block);
         }
-        let depot = block.pool.lock.lock.lock();
+        let depot = block.pool.lock.lock();
         Self::put(block, depot, Depot::keep)
     }
 
@@ -87,7 +87,7 @@ impl PoolCore {
                 None => return,
             }
         }
-        let lock = block.pool.lock.lock;
+        let lock = block.pool.lock;
         if !block.pool.has_magazine_for(block.key) {
             // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let unplaced = match block.pool.caps.cache(block.key.class) {
@@ -126,7 +126,7 @@ impl PoolCore {
     /// Releases the memory of a block that is not kept.
     pub(in crate::heap) fn release_surplus(mut block: Box<Block>) {
         let dropped = block.pool.is_dropped().then(|| Arc::clone(&block.pool));
-        let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
+        let mut report = ReleaseReport::new(block.pool.lock, 1, block.key.class);
         report.waits = block.part.release_memory();
         report.record = Some(block);
         drop(report);
@@ -140,7 +140,7 @@ impl PoolCore {
     /// depot.
     #[inline(always)]
     fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
-        let lock = block.pool.lock.lock;
+        let lock = block.pool.lock;
         let mut depot = lock.lock();
         // Relaxed: a thread that does not see it frees as if there were one stream.
         if block.pool.marks.load(Relaxed) && depot.is_marker_due(&block) {
@@ -161,7 +161,7 @@ impl PoolCore {
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let lock = block.pool.lock.lock;
+        let lock = block.pool.lock;
         let surplus = put(&mut depot, block);
         drop(depot);
         if surplus.is_none() {
@@ -181,7 +181,7 @@ impl PoolCore {
     /// the device for good.
     pub(crate) fn release_counted(&self, mut blocks: Vec<Box<Block>>, freed: u64) {
         if !blocks.is_empty() {
-            let mut report = ReleaseReport::new(self.lock.lock, blocks.len() as u64, freed);
+            let mut report = ReleaseReport::new(self.lock, blocks.len() as u64, freed);
             report.waits = blocks.iter_mut().map(|block| block.part.release_memory()).sum();
             drop(blocks);
         }
