@@ -134,8 +134,6 @@ struct Family {
     change: u64,
     /// The node whose changes the nodes above do not count yet: of the pool that made the last change.
     uncounted: Option<usize>,
-    /// Number of sleeping requests of all pools.
-    sleeping: u64,
     /// Number of pools with requests that wait until a deadline.
     waiting: u64,
     /// Number of requests that ever waited, and whether those with a deadline reserve nothing now.

@@ -8,7 +8,9 @@ use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::size_class::{CLAMPED, SizeClasses};
 use crate::heap::store::Supply;
-use crate::heap::{BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, LockedDepot, PoolCore, next_epoch};
+use crate::heap::{
+    BackendState, Buckets, DROPPED_EPOCH, Depot, DepotGuard, LockedDepot, PoolCore, next_epoch,
+};
 use crate::source::Key;
 use crate::streams::Markers;
 use crate::sync::{AtomicU64, GlobalMutex, unix_seconds};

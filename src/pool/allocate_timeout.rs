@@ -3,7 +3,7 @@
 use crate::error::{Error, OutOfMemory, Shortage};
 use crate::heap::magazine::left_blocks;
 use crate::heap::stats::times;
-use crate::heap::{Awaited, Depot, GRACE, PoolCore, Position, Queue, is_releasing, magazine};
+use crate::heap::{Awaited, Depot, GRACE, PoolCore, Position, Queue, Recall, is_releasing, magazine};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::Need;
@@ -176,7 +176,8 @@ impl<'a> TimedWait<'a> {
         self.position.set(&mut depot, self.class, Awaited::Memory);
         if is_new {
             drop(depot);
-            self.pool.recall_others();
+            // For this request. They get no new ones until it is served.
+            self.pool.others().iter().for_each(|other| other.recall(&mut other.depot(), Recall::Slots));
             depot = self.pool.depot();
         }
         let seen = depot.accounts.changes;

@@ -239,7 +239,6 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        times::restart();
         let began = Instant::now();
         let served = self.allocate_from_heap(bytes, stream);
         self.core().count_time(began);

@@ -44,9 +44,7 @@ impl<B: Backend> Pool<B> {
                 Ok(bytes) => released += bytes,
                 Err(error) => outcome = Err(error),
             }
-            if left > 0 {
-                left = left.saturating_sub(core.cached_bytes());
-            }
+            left = left.saturating_sub(core.cached_bytes());
         }
         outcome.map(|()| released)
     }

@@ -4,7 +4,8 @@
 //! of pools.
 
 use super::METRICS;
-use super::sample::{Sample, Value, seconds};
+use super::owner_figures::Sample;
+use super::sample::{Value, seconds};
 use super::series::Series;
 use crate::figures::Figure;
 use rustc_hash::FxHashMap;
@@ -73,7 +74,8 @@ impl Text {
         Self { format, metrics, place, series: None, labels: String::new() }
     }
 
-    pub(super) fn add(&mut self, series: &Series, Sample { figure, suffix, labels, value }: Sample<'_>) {
+    pub(super) fn add(&mut self, series: &Series, sample: &Sample) {
+        let &Sample { figure, suffix, value, .. } = sample;
         if matches!(value, Value::Gauge(value) if value.is_nan()) {
             // Unknown values are not served.
             return;
@@ -94,7 +96,7 @@ impl Text {
         lines.push_str(suffix);
         lines.push('{');
         lines.push_str(&self.labels);
-        labels.into_iter().for_each(|label| push_label(lines, label));
+        sample.labels().into_iter().for_each(|label| push_label(lines, label));
         // Behind the last label's comma, which neither format wants.
         lines.pop();
         // Writing to a string cannot fail.

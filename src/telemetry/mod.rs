@@ -37,7 +37,8 @@ pub use textfile::write_textfile;
 
 use crate::figures::{Figure, FigureKind};
 use metrics::{KeyName, Label, Unit};
-use sample::{Sample, Value, seconds};
+use owner_figures::Sample;
+use sample::{Value, seconds};
 use series::Series;
 
 /// Registers the descriptions of metrics, for example [`METRICS`], with the current recorder.
@@ -73,10 +74,10 @@ pub fn publish(owner: &impl Owner) {
 }
 
 /// Passes a sample to the recorder that is current in the `metrics` facade.
-fn record(series: &Series, sample: Sample<'_>) {
+fn record(series: &Series, sample: &Sample) {
     let label = |(name, value): (&'static str, &str)| Label::new(name, value.to_owned());
     let own = series.labels().into_iter().map(label);
-    let labels: Vec<Label> = own.chain(sample.labels.into_iter().map(label)).collect();
+    let labels: Vec<Label> = own.chain(sample.labels().into_iter().map(label)).collect();
     let name = match sample.suffix {
         "" => KeyName::from_const_str(sample.figure.metric),
         suffix => format!("{}{suffix}", sample.figure.metric).into(),

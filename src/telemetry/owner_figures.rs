@@ -1,26 +1,28 @@
 //! The exported figures of a pool or another owner.
 
-use super::sample::{Labels, Sample, Value};
+use super::sample::Value;
 use crate::figures::{Figure, FigureKind, FigureLabel, Group};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// The exported figures of an [`Owner`](super::Owner) at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct OwnerFigures(Vec<OwnerRow>);
+pub struct OwnerFigures(Vec<Sample>);
 
+/// One value of one metric, without the labels of its series.
 #[derive(Debug, Clone)]
-struct OwnerRow {
-    figure: &'static Figure,
+pub(super) struct Sample {
+    pub(super) figure: &'static Figure,
     label: OwnLabel,
     /// The suffix of the metric's name.
-    suffix: &'static str,
-    value: Value,
+    pub(super) suffix: &'static str,
+    pub(super) value: Value,
 }
 
-/// Labels of a row that its figure does not name.
+/// Labels of a sample that its figure does not name.
 #[derive(Debug, Clone)]
-enum OwnLabel {
+pub(super) enum OwnLabel {
     None,
     /// The value of [`FigureLabel::Each`].
     Value(Arc<str>),
@@ -28,8 +30,8 @@ enum OwnLabel {
     Info(Arc<[(&'static str, String)]>),
 }
 
-impl OwnerRow {
-    /// The row of an owner that has ended and holds nothing.
+impl Sample {
+    /// The sample of an owner that has ended and holds nothing.
     fn close(&mut self) {
         if matches!(self.figure.kind, FigureKind::Gauge | FigureKind::Age) {
             self.value = Value::Gauge(0.0);
@@ -41,19 +43,18 @@ impl OwnerRow {
         (self.figure.name, self.suffix, label)
     }
 
-    fn sample(&self, value: Value) -> Sample<'_> {
-        let Self { figure, suffix, .. } = *self;
-        let labels = match (&self.label, figure.label) {
+    /// Returns the labels beyond those of the series.
+    pub(super) fn labels(&self) -> SmallVec<[(&'static str, &str); 1]> {
+        match (&self.label, self.figure.label) {
             (OwnLabel::Info(info), _) => info.iter().map(|(name, value)| (*name, value.as_str())).collect(),
-            (_, FigureLabel::Split(_, name, _)) => Labels::from_slice(&[(name, figure.short)]),
-            (_, FigureLabel::Histogram(..)) if suffix == "_bucket" => {
-                Labels::from_slice(&[("le", figure.short)])
+            (_, FigureLabel::Split(_, name, _)) => smallvec![(name, self.figure.short)],
+            (_, FigureLabel::Histogram(..)) if self.suffix == "_bucket" => {
+                smallvec![("le", self.figure.short)]
             }
-            (OwnLabel::Value(value), FigureLabel::Each(name)) => Labels::from_slice(&[(name, value)]),
-            (OwnLabel::None, FigureLabel::Each(name)) => Labels::from_slice(&[(name, "")]),
-            (_, FigureLabel::None | FigureLabel::Histogram(..)) => Labels::new(),
-        };
-        Sample { figure, suffix, labels, value }
+            (OwnLabel::Value(value), FigureLabel::Each(name)) => smallvec![(name, &**value)],
+            (OwnLabel::None, FigureLabel::Each(name)) => smallvec![(name, "")],
+            (_, FigureLabel::None | FigureLabel::Histogram(..)) => SmallVec::new(),
+        }
     }
 }
 
@@ -83,22 +84,17 @@ impl OwnerFigures {
                 *count += below;
                 below = *count;
             }
-            self.0.push(OwnerRow { figure, label: label.clone(), suffix, value });
+            self.0.push(Sample { figure, label: label.clone(), suffix, value });
             if suffix == "_sum" {
                 let value = Value::Count(std::mem::take(&mut below));
-                self.0.push(OwnerRow { figure, label: label.clone(), suffix: "_count", value });
+                self.0.push(Sample { figure, label: label.clone(), suffix: "_count", value });
             }
         });
     }
 
-    /// Adds one figure without a label.
-    pub(super) fn push(&mut self, figure: &'static Figure, value: Value) {
-        self.0.push(OwnerRow { figure, label: OwnLabel::None, suffix: "", value });
-    }
-
-    /// Adds the figure that describes the owner, with labels that say how.
-    pub(super) fn describe(&mut self, figure: &'static Figure, info: Arc<[(&'static str, String)]>) {
-        self.0.push(OwnerRow { figure, label: OwnLabel::Info(info), suffix: "", value: Value::Gauge(1.0) });
+    /// Adds one figure.
+    pub(super) fn push(&mut self, figure: &'static Figure, label: OwnLabel, value: Value) {
+        self.0.push(Sample { figure, label, suffix: "", value });
     }
 
     /// Returns these figures, with counts that continue those of an earlier owner of the series.
@@ -126,19 +122,19 @@ impl OwnerFigures {
     /// Returns the same counts, of an owner that has ended and holds nothing.
     #[must_use]
     pub(super) fn closed(mut self) -> Self {
-        self.0.iter_mut().for_each(OwnerRow::close);
+        self.0.iter_mut().for_each(Sample::close);
         self
     }
 
-    pub(super) fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
-        self.0.iter().map(|row| row.sample(row.value))
+    pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.0.iter()
     }
 
     /// Returns a sample (NaN) of each gauge of `before` that is missing here, because its value is unknown now.
-    pub(super) fn forgotten<'a>(&self, before: &'a Self) -> impl Iterator<Item = Sample<'a>> + use<'a> {
-        let known: FxHashSet<_> = self.0.iter().map(OwnerRow::key).collect();
-        let forgotten: Vec<_> = before.0.iter().filter(|row| !known.contains(&row.key())).collect();
-        let is_gauge = |row: &&OwnerRow| matches!(row.value, Value::Gauge(_));
-        forgotten.into_iter().filter(is_gauge).map(|row| row.sample(Value::Gauge(f64::NAN)))
+    pub(super) fn forgotten(&self, before: &Self) -> Vec<Sample> {
+        let known: FxHashSet<_> = self.0.iter().map(Sample::key).collect();
+        let is_forgotten = |of: &&Sample| matches!(of.value, Value::Gauge(_)) && !known.contains(&of.key());
+        let forgotten = before.0.iter().filter(is_forgotten);
+        forgotten.map(|of| Sample { value: Value::Gauge(f64::NAN), ..of.clone() }).collect()
     }
 }

@@ -3,7 +3,7 @@
 use super::holders;
 use super::holders::{ChildStats, SiteStats};
 use super::owner::{Closing, Observed, Owner, Watch};
-use super::owner_figures::OwnerFigures;
+use super::owner_figures::{OwnLabel, OwnerFigures};
 use super::sample::Value;
 use crate::error::Error;
 use crate::figures::{Figure, FigureKind, FigureLabel, Group};
@@ -148,10 +148,10 @@ fn figures_of(stats: &PoolStats, about: &About) -> OwnerFigures {
     }
     for (figure, value) in &OTHERS {
         if let Some(value) = value(stats, about) {
-            figures.push(figure, Value::Gauge(value));
+            figures.push(figure, OwnLabel::None, Value::Gauge(value));
         }
     }
-    figures.describe(&INFO, Arc::clone(&about.info));
+    figures.push(&INFO, OwnLabel::Info(Arc::clone(&about.info)), Value::Gauge(1.0));
     figures
 }
 

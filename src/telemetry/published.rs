@@ -1,8 +1,7 @@
 //! The pools or other owners that are published, and the final counts of those that were dropped.
 
 use super::owner::{Observed, Owner, Watch};
-use super::owner_figures::OwnerFigures;
-use super::sample::Sample;
+use super::owner_figures::{OwnerFigures, Sample};
 use super::series::Series;
 use crate::error::Error;
 use parking_lot::Mutex;
@@ -129,11 +128,11 @@ impl Published {
     }
 
     /// Publishes the figures of all owners.
-    pub(super) fn publish(&self, to: &mut dyn FnMut(&Series, Sample<'_>)) {
+    pub(super) fn publish(&self, to: &mut dyn FnMut(&Series, &Sample)) {
         let mut publish = |series: &Series, figures: &OwnerFigures, before: Option<&OwnerFigures>| {
             figures.samples().for_each(|sample| to(series, sample));
             if let Some(before) = before {
-                figures.forgotten(before).for_each(|sample| to(series, sample));
+                figures.forgotten(before).iter().for_each(|sample| to(series, sample));
             }
         };
         // Before the locks, so that these are dropped outside of them whatever a recorder does: memory goes back to

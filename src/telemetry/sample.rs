@@ -1,20 +1,6 @@
-//! One figure on its way to a recorder or into a scrape's answer.
+//! The value of a figure on its way to a recorder or into a scrape's answer.
 
 use crate::figures::{Figure, FigureKind, FigureValue};
-use smallvec::SmallVec;
-
-/// One value of one metric, without the labels of its series.
-#[derive(Debug, Clone)]
-pub(super) struct Sample<'a> {
-    pub(super) figure: &'static Figure,
-    /// The suffix of the metric's name.
-    pub(super) suffix: &'static str,
-    /// Labels beyond those of the series.
-    pub(super) labels: Labels<'a>,
-    pub(super) value: Value,
-}
-
-pub(super) type Labels<'a> = SmallVec<[(&'static str, &'a str); 1]>;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value {

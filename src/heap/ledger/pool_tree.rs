@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::heap::ledger::{Bounds, Level, Sum, Waiting};
-use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
+use crate::heap::{BackendState, Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore};
 use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -196,10 +196,10 @@ impl DepotGuard {
         self.known_change = change;
     }
 
-    /// Returns the locks of the other pools of the tree if a request of the tree sleeps.
-    pub(in crate::heap) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
-        let family = self.family.iter().filter(|family| family.sleeping > 0);
-        family.flat_map(|family| &family.members).map(|(_, member)| member.lock).collect()
+    /// Returns the locks of all pools of the tree.
+    pub(in crate::heap) fn locks(&self) -> Vec<&'static LockedDepot> {
+        let members = self.family.iter().flat_map(|family| &family.members);
+        members.map(|(_, member)| member.lock).collect()
     }
 
     /// Returns the live bytes of the other pools below the node `height` levels above the pool's, and the unused bytes
@@ -248,8 +248,9 @@ impl PoolCore {
                 below: Sum::default(),
                 counted: Sum::default(),
             });
-            // Of both, only the first pool of a tree can have any.
-            family.sleeping += pool.lock.sleeping.fetch_add(family.sleeping, Relaxed);
+            if above.is_some() {
+                pool.lock.sleeping.store(root.sleeping.load(Relaxed), Relaxed);
+            }
             family.change += 1;
             drop(family);
             depot.node = Some((root, at));
@@ -261,12 +262,6 @@ impl PoolCore {
         if above.any(|pool| pool.depot().life == Life::Closed) {
             self.depot().life = Life::Closed;
         }
-    }
-
-    /// Recalls the magazines of the other pools of the tree, for a waiting request. They get no new ones until it is
-    /// served.
-    pub(crate) fn recall_others(&self) {
-        self.others().iter().for_each(|other| other.recall(&mut other.depot(), Recall::Slots));
     }
 
     /// Releases idle memory of other pools of the tree if the pool's own is not enough for `class` bytes. Returns

@@ -177,10 +177,8 @@ impl HighWater {
     }
 }
 
-/// Adds to a word that only this thread writes. Returns the sum.
+/// Adds to a word that only this thread writes.
 #[inline(always)]
-fn add(word: &AtomicU64, by: u64) -> u64 {
-    let sum = word.load(Relaxed).wrapping_add(by);
-    word.store(sum, Relaxed);
-    sum
+fn add(word: &AtomicU64, by: u64) {
+    word.store(word.load(Relaxed).wrapping_add(by), Relaxed);
 }

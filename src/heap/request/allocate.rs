@@ -40,6 +40,8 @@ impl PoolCore {
             return None;
         }
         let key = Key { kind: self.kind, class: self.class_of(bytes)? };
+        let request =
+            |position| Request::<B> { pool: self, key, requested: bytes, stream, announced, position };
         let mut dropped = [None, None];
         // Relaxed: a thread that does not see a marker is served as if there were none.
         if self.has_markers.load(Relaxed)
@@ -57,10 +59,7 @@ impl PoolCore {
                 Taken::Idle(ready) => return Some(Ok(ready)),
                 Taken::Busy if self.check_device(stream).is_ok() => {
                     drop(depot);
-                    let position = &Position::new(self);
-                    let request =
-                        Request::<B> { pool: self, key, requested: bytes, stream, announced, position };
-                    return Some(request.serve(true));
+                    return Some(request(&Position::new(self)).serve(true));
                 }
                 Taken::Busy => return None,
                 Taken::Nothing => {}
@@ -74,9 +73,7 @@ impl PoolCore {
             depot.note_request(key);
             let reservation = Reservation::at_once(self, &mut depot, key);
             drop(depot);
-            let position = &Position::new(self);
-            let request = Request::<B> { pool: self, key, requested: bytes, stream, announced, position };
-            return request.miss(reservation, true).transpose();
+            return request(&Position::new(self)).miss(reservation, true).transpose();
         };
         drop(depot);
         if dropped.iter().all(Option::is_none) {
@@ -121,7 +118,6 @@ impl PoolCore {
         };
         // A request that is not served goes on, and is counted there.
         if times::is_sampled() {
-            times::restart();
             began.into_iter().for_each(|began| depot.counters.allocation.add(began.elapsed()));
         }
         Some(ready)

@@ -149,8 +149,7 @@ impl Drop for Position<'_> {
     fn drop(&mut self) {
         // After a panic hooks of the request run before that thread leaves the queue, and may use the pool.
         if (!self.is_of_other || thread::panicking()) && self.number() != Queue::LAST {
-            self.leave(&mut self.pool.depot());
-            self.pool.notify_freed();
+            self.abandon();
         }
     }
 }

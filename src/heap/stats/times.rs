@@ -156,7 +156,7 @@ pub(crate) fn is_due() -> bool {
     !cfg!(model) && LEFT.get() == 0
 }
 
-/// Counts a request of this thread. Returns whether it is timed.
+/// Counts a request of this thread. Returns whether it is timed, and restarts the count at one that is.
 #[inline]
 pub(crate) fn is_sampled() -> bool {
     // Executions of a model share no state.
@@ -164,19 +164,11 @@ pub(crate) fn is_sampled() -> bool {
         return false;
     }
     let left = LEFT.get();
-    LEFT.set(left.wrapping_sub(1));
+    LEFT.set(left.checked_sub(1).unwrap_or(SAMPLE - 1));
     left == 0
 }
 
-/// Returns the current time if a request is to be timed, as [`is_sampled`] decides, and restarts the count.
+/// Returns the current time if a request is to be timed, as [`is_sampled`] decides.
 pub(crate) fn begin() -> Option<Instant> {
-    is_sampled().then(|| {
-        restart();
-        Instant::now()
-    })
-}
-
-/// Restarts the count at a timed request.
-pub(crate) fn restart() {
-    LEFT.set(SAMPLE - 1);
+    is_sampled().then(Instant::now)
 }

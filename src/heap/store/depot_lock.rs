@@ -77,22 +77,22 @@ impl LockedDepot {
 
     /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
     pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
-        self.count_sleeping(&mut guard, 1);
+        self.count_sleeping(&guard, 1);
         guard.leave();
         guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
         guard.enter();
-        self.count_sleeping(&mut guard, 1_u64.wrapping_neg());
+        self.count_sleeping(&guard, 1_u64.wrapping_neg());
         guard
     }
 
     /// Adds to the number of sleeping requests, which each pool of a tree has.
-    fn count_sleeping(&self, guard: &mut DepotGuard, more: u64) {
-        let Some(family) = &mut guard.family else {
-            self.sleeping.fetch_add(more, Relaxed);
-            return;
-        };
-        family.sleeping = family.sleeping.wrapping_add(more);
-        family.members.iter().for_each(|(_, of)| _ = of.lock.sleeping.fetch_add(more, Relaxed));
+    fn count_sleeping(&self, guard: &DepotGuard, more: u64) {
+        match &guard.family {
+            Some(family) => {
+                family.members.iter().for_each(|(_, of)| _ = of.lock.sleeping.fetch_add(more, Relaxed));
+            }
+            None => _ = self.sleeping.fetch_add(more, Relaxed),
+        }
     }
 
     /// Keeps the lock for a later owner.
@@ -117,14 +117,14 @@ impl LockedDepot {
         }
     }
 
-    /// Wakes those of this depot. Returns the locks of the other pools of its tree if requests of them sleep.
+    /// Wakes those of this depot. Returns the locks of the pools of its tree.
     fn wake_own(&'static self) -> Vec<&'static Self> {
         let depot = self.lock();
-        let others = depot.sleeping_others();
+        let locks = depot.locks();
         let wakers = depot.queue.ready(&depot.accounts, depot.refuses());
         drop(depot);
         wakers.iter().for_each(|waker| waker.notify_all());
-        others
+        locks
     }
 }
 

@@ -106,16 +106,8 @@ impl PoolCore {
     /// As [`evict_idle`](Self::evict_idle), of all idle memory: also recalls magazines, and waits for memory that
     /// other threads are releasing, as long as the request at `of` waits.
     pub(crate) fn evict_all(&self, of: &Position<'_>) {
-        magazine::leave(self);
-        left_blocks::free();
-        let mut depot = self.depot();
-        if depot.accounts.leased > 0 {
-            self.recall(&mut depot, Recall::Memory);
-        }
-        depot.counters.rungs.trim += 1;
-        let idle = depot.evict(u64::MAX);
-        drop(depot);
-        self.release_blocks(idle);
+        self.depot().counters.rungs.trim += 1;
+        self.trim_to(0);
         if !is_releasing() {
             // This may be the missing memory.
             let mut depot = of.wait_for_magazines(self.depot(), |_| false);

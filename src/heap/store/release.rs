@@ -38,18 +38,30 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
-        if block.pool.is_observed() {
+        let pool = &block.pool;
+        let may_call = || !pool.caps.cache(block.key.class) || pool.marks.load(Relaxed);
+        if pool.is_observed() || !pool.has_magazine_for(block.key) && may_call() {
             return Some(block);
         }
+        Self::release_directly(block, false)
+    }
+
+    /// Releases a block to this thread's magazine, if its class shares a bin there. If no magazine takes it: to the depot,
+    /// with `may_mark` after it got markers that are due, or to an arena if it is never kept. Returns it if that takes
+    /// more than bookkeeping.
+    #[inline(always)]
+    fn release_directly(block: Box<Block>, may_mark: bool) -> Option<Box<Block>> {
         if block.pool.has_magazine_for(block.key) {
             let shares_bin = !block.pool.class_table.are_unshared;
             return if shares_bin { magazine::put_in_shared_bin(block) } else { Some(block) };
         }
-        if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
-            return Some(block);
+        match block.pool.caps.cache(block.key.class) {
+            true => Self::release_cached(block, may_mark),
+            false => {
+                let depot = block.pool.lock.lock();
+                Self::put(block, depot, Depot::recycle_live)
+            }
         }
-        let depot = block.pool.lock.lock();
-        Self::put(block, depot, Depot::keep)
     }
 
     #[cold]
@@ -80,26 +92,9 @@ impl PoolCore {
 
     /// Not cold, as its caller is, so that it is compiled for speed.
     #[inline(never)]
-    fn release_unobserved(mut block: Box<Block>) {
-        if !block.pool.class_table.are_unshared && block.pool.has_magazine_for(block.key) {
-            match magazine::put_in_shared_bin(block) {
-                Some(unplaced) => block = unplaced,
-                None => return,
-            }
-        }
+    fn release_unobserved(block: Box<Block>) {
+        let Some(block) = Self::release_directly(block, true) else { return };
         let lock = block.pool.lock;
-        if !block.pool.has_magazine_for(block.key) {
-            // The depot or the arena usually takes the block, regardless of this thread's magazines.
-            let unplaced = match block.pool.caps.cache(block.key.class) {
-                true => Self::release_cached(block),
-                // A block that is never kept goes to the arena, if that takes only bookkeeping.
-                false => Self::put(block, lock.lock(), Depot::recycle_live),
-            };
-            match unplaced {
-                Some(unplaced) => block = unplaced,
-                None => return,
-            }
-        }
         let surplus = magazine::visit_with(block, |cache, block| {
             let mut depot = lock.lock();
             let surplus = depot.put(block, cache);
@@ -139,11 +134,11 @@ impl PoolCore {
     /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the
     /// depot.
     #[inline(always)]
-    fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
+    fn release_cached(mut block: Box<Block>, may_mark: bool) -> Option<Box<Block>> {
         let lock = block.pool.lock;
         let mut depot = lock.lock();
         // Relaxed: a thread that does not see it frees as if there were one stream.
-        if block.pool.marks.load(Relaxed) && depot.is_marker_due(&block) {
+        if may_mark && block.pool.marks.load(Relaxed) && depot.is_marker_due(&block) {
             drop(depot);
             block.mark();
             depot = lock.lock();
