@@ -167,8 +167,7 @@ struct Member {
 
 /// A locked depot, and the locked accounts of its pool's tree.
 pub(crate) struct DepotGuard {
-    /// `None` only during a wait.
-    depot: Option<MutexGuard<'static, Depot>>,
+    depot: MutexGuard<'static, Depot>,
     family: Option<MutexGuard<'static, Family>>,
 }
 

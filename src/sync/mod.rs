@@ -48,8 +48,8 @@ pub(crate) use {
 #[cfg(not(model))]
 mod real {
     use parking_lot::{Condvar as Sleepers, Mutex as Sleeping};
-    use spin::mutex::{SpinMutex, SpinMutexGuard};
-    use std::ops::{Deref, DerefMut};
+    use spin::mutex::SpinMutex;
+    pub use spin::mutex::SpinMutexGuard as MutexGuard;
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
@@ -73,13 +73,6 @@ mod real {
     #[derive(Debug)]
     pub struct Mutex<T>(SpinMutex<T>);
 
-    /// A guard that knows its lock, so that a wait can unlock and lock it again.
-    #[derive(Debug)]
-    pub struct MutexGuard<'a, T> {
-        guard: SpinMutexGuard<'a, T>,
-        mutex: &'a Mutex<T>,
-    }
-
     impl<T> Mutex<T> {
         /// Creates an unlocked lock.
         pub const fn new(value: T) -> Self {
@@ -97,7 +90,7 @@ mod real {
             let guard = self.0.try_lock()?;
             #[cfg(test)]
             ACQUISITIONS.set(ACQUISITIONS.get() + 1);
-            Some(MutexGuard { guard, mutex: self })
+            Some(guard)
         }
 
         /// Polls without locking, because an attempt to lock takes the cache line from the holder.
@@ -123,22 +116,6 @@ mod real {
         }
     }
 
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-
-        #[inline]
-        fn deref(&self) -> &T {
-            &self.guard
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        #[inline]
-        fn deref_mut(&mut self) -> &mut T {
-            &mut self.guard
-        }
-    }
-
     /// A condition variable for a [`Mutex`]. The condition is changed under that lock, and notified after the
     /// change.
     #[derive(Debug)]
@@ -154,13 +131,8 @@ mod real {
             Self { waiting: AtomicU64::new(0), notices: Sleeping::new(0), sleepers: Sleepers::new() }
         }
 
-        /// Unlocks until a notice, for at most `time` if it is set.
-        pub(crate) fn wait<'a, T>(
-            &self,
-            guard: MutexGuard<'a, T>,
-            time: Option<Duration>,
-        ) -> MutexGuard<'a, T> {
-            let mutex = guard.mutex;
+        /// Drops `guard`, waits for a notice, for at most `time` if it is set, and takes the lock again by `lock`.
+        pub(crate) fn wait<G>(&self, guard: G, lock: impl FnOnce() -> G, time: Option<Duration>) -> G {
             self.waiting.fetch_add(1, Relaxed);
             // Locked before the mutex is unlocked, so any later notice changes the count.
             let mut notices = self.notices.lock();
@@ -172,7 +144,7 @@ mod real {
                 None => self.sleepers.wait_while(&mut notices, is_unchanged),
             }
             drop(notices);
-            let guard = mutex.lock();
+            let guard = lock();
             self.waiting.fetch_sub(1, Relaxed);
             guard
         }

@@ -53,7 +53,7 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn lock_unmoved(&self, block: BlockId) -> StateGuard<'_, B> {
         let mut state = self.state.lock();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = state.wait(&self.move_ended);
+            state = self.move_ended.wait(state, || self.state.lock(), None);
         }
         state
     }

@@ -7,7 +7,6 @@ use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
 use crate::heap::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot, PoolCore};
 use crate::streams::Ticks;
-use crate::sync::Condvar;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -65,11 +64,6 @@ impl<B: Backend> StateGuard<'_, B> {
     /// As [`Depot::parked_in_arena`].
     pub(super) fn parked(&self) -> Option<(usize, u64)> {
         self.depot.parked_in_arena()
-    }
-
-    /// Unlocks until `changed` is notified.
-    pub(super) fn wait(self, changed: &Condvar) -> Self {
-        Self { depot: changed.wait(self.depot, None), state: PhantomData }
     }
 }
 

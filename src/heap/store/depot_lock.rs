@@ -68,7 +68,7 @@ impl LockedDepot {
 
     #[inline]
     pub(crate) fn lock(&'static self) -> DepotGuard {
-        let mut guard = DepotGuard { depot: Some(self.depot.lock()), family: None };
+        let mut guard = DepotGuard { depot: self.depot.lock(), family: None };
         if guard.node.is_some() {
             guard.enter();
         }
@@ -76,11 +76,14 @@ impl LockedDepot {
     }
 
     /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
-    pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
+    pub(crate) fn sleep(
+        &'static self,
+        guard: DepotGuard,
+        woken: &Condvar,
+        time: Option<Duration>,
+    ) -> DepotGuard {
         self.count_sleeping(&guard, 1);
-        guard.leave();
-        guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
-        guard.enter();
+        let guard = woken.wait(guard, || self.lock(), time);
         self.count_sleeping(&guard, 1_u64.wrapping_neg());
         guard
     }
@@ -142,19 +145,13 @@ impl Deref for DepotGuard {
 
     #[inline]
     fn deref(&self) -> &Depot {
-        match &self.depot {
-            Some(depot) => depot,
-            None => unreachable!("it is locked, except during a wait"),
-        }
+        &self.depot
     }
 }
 
 impl DerefMut for DepotGuard {
     #[inline]
     fn deref_mut(&mut self) -> &mut Depot {
-        match &mut self.depot {
-            Some(depot) => depot,
-            None => unreachable!("it is locked, except during a wait"),
-        }
+        &mut self.depot
     }
 }
