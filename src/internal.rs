@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::heap::arena::Refusal;
-use crate::heap::{at_address, magazine};
+use crate::heap::{PoolCore, at_address, magazine};
 use crate::pool::{Buffer, Pool, PoolBuilder};
 use crate::source::Source;
 use std::mem;
@@ -55,16 +55,21 @@ pub fn take_known_large<B: Backend>(numbers: Numbers, bytes: u64) -> Option<Buff
 
 /// Drops a buffer. Not for a forked child.
 #[inline(always)]
-pub fn release<B: Backend>(buffer: Buffer<B>) {
-    buffer.release();
+pub fn release<B: Backend>(mut buffer: Buffer<B>) {
+    if let Some(block) = buffer.block.take() {
+        PoolCore::release(block);
+    }
 }
 
 /// Releases a buffer if the pool keeps its memory, without a call that may wait. Returns the buffer otherwise;
 /// dropping it releases it.
 #[inline]
 #[must_use]
-pub fn release_ready<B: Backend>(buffer: Buffer<B>) -> Option<Buffer<B>> {
-    buffer.release_ready()
+pub fn release_ready<B: Backend>(mut buffer: Buffer<B>) -> Option<Buffer<B>> {
+    if fork::is_forked() {
+        return Some(buffer);
+    }
+    buffer.block.take().and_then(PoolCore::release_ready).map(Buffer::new)
 }
 
 /// Allocates at an address, of idle memory or an arena that no pool above has; `None` if there are not so many bytes.

@@ -48,7 +48,8 @@ impl PoolCore {
             Some(arena) => arena.with_lock(|lock| lock.over_arena(depot))?,
             None => LockedDepot::new(depot),
         };
-        let arena = supply.arena().filter(|_| supply.is_of_parent).map(|arena| arena.with_lock(|lock| lock));
+        let arena =
+            supply.arena.as_ref().filter(|_| supply.is_of_parent).map(|arena| arena.with_lock(|lock| lock));
         let core = Arc::new(Self {
             device: supply.device.id(),
             start: unix_seconds(),
@@ -66,7 +67,7 @@ impl PoolCore {
                 .capabilities
                 .contains(Capabilities::CONCURRENT_STREAMS),
             marks: AtomicBool::new(false),
-            has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
+            has_markers: supply.arena.as_ref().map(DeviceArena::has_markers).unwrap_or_default(),
             is_device_lost: AtomicBool::new(false),
             refusals: RefusalLog::default(),
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },

@@ -34,7 +34,7 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 /// ```
 pub struct Buffer<B: Backend> {
     /// `None` only while dropping, and so nothing to be dropped then.
-    block: ManuallyDrop<Option<Box<Block>>>,
+    pub(crate) block: ManuallyDrop<Option<Box<Block>>>,
     backend: PhantomData<B>,
 }
 
@@ -311,23 +311,6 @@ impl<B: Backend> Buffer<B> {
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         self.block().address()
-    }
-
-    /// Drops it. Not for a forked child.
-    #[inline(always)]
-    pub(crate) fn release(mut self) {
-        if let Some(block) = self.block.take() {
-            PoolCore::release(block);
-        }
-    }
-
-    /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.
-    #[inline]
-    pub(crate) fn release_ready(mut self) -> Option<Self> {
-        if fork::is_forked() {
-            return Some(self);
-        }
-        self.block.take().and_then(PoolCore::release_ready).map(Self::new)
     }
 
     /// All bytes of its class, for writing: what rounding added belongs to the borrower too.

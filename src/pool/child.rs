@@ -67,7 +67,7 @@ impl<B: Backend> Pool<B> {
         let before = reserve_share::<B>(core, bytes)?;
         let set = self.reserve_pages(bytes).map_err(|error| {
             let (need, position) = (Need { requested: bytes, class: bytes }, Position::new(core));
-            let error = position.lack::<B>(need, Shortage::Device(error));
+            let error = position.lack::<B>(need, Shortage::Device(error), None);
             position.count_out_of_memory(&error, false);
             error.into()
         });

@@ -282,7 +282,7 @@ impl<B: Backend> Pool<B> {
     /// Returns the arena that serves misses, if the source is an arena.
     #[must_use]
     pub fn arena(&self) -> Option<&DeviceArena<B>> {
-        self.core().supply::<B>().arena()
+        self.core().supply::<B>().arena.as_ref()
     }
 
     /// The counts and bytes of the pool and its [children](Self::child). Those of each pool are of one moment; an

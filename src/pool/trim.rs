@@ -232,7 +232,7 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let supply = self.core().supply::<B>();
-        supply.arena().into_iter().for_each(DeviceArena::restart_reserved_peak);
+        supply.arena.iter().for_each(DeviceArena::restart_reserved_peak);
         poll_in_flight::<B>(self.core());
         self.core().reset_peaks(supply.highest_end());
     }

@@ -196,10 +196,15 @@ impl Ticks {
         self.unmarked.iter().find(is_alike).map_or(0, |(.., bytes)| *bytes)
     }
 
+    fn unmarked_mut(&mut self, user: StreamId, freed_in: FreedIn) -> Option<&mut u64> {
+        let mut unmarked = self.unmarked.iter_mut();
+        unmarked.find(|of| (of.0, of.1) == (user, freed_in)).map(|(.., bytes)| bytes)
+    }
+
     /// Counts bytes that a stream freed without a marker.
     pub(crate) fn freed_unmarked(&mut self, user: StreamId, freed_in: FreedIn, bytes: u64) {
-        match self.unmarked.iter_mut().find(|of| (of.0, of.1) == (user, freed_in)) {
-            Some((.., unmarked)) => *unmarked += bytes,
+        match self.unmarked_mut(user, freed_in) {
+            Some(unmarked) => *unmarked += bytes,
             None => {
                 if self.unmarked.len() == STREAMS {
                     self.unmarked.remove(0);
@@ -235,9 +240,7 @@ impl Ticks {
                 self.frees.remove(place);
             }
             self.subtract(freed_in, bytes);
-        } else if let Some((.., unmarked)) =
-            self.unmarked.iter_mut().find(|of| (of.0, of.1) == (user, freed_in))
-        {
+        } else if let Some(unmarked) = self.unmarked_mut(user, freed_in) {
             *unmarked = unmarked.saturating_sub(bytes);
         }
     }

@@ -52,12 +52,7 @@ impl Depot {
             counters.set_class(0);
             blocks.reverse();
             for block in blocks {
-                let is_kept = match leaving {
-                    _ if !was_recalled => true,
-                    Leaving::Thread => self.has_room_for(&block),
-                    Leaving::Pool => false,
-                };
-                if is_kept {
+                if !was_recalled || leaving == Leaving::Thread && self.has_room_for(&block) {
                     self.store(block);
                 } else {
                     self.discard(&block);

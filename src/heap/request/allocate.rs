@@ -45,7 +45,7 @@ impl PoolCore {
         let mut dropped = [None, None];
         // Relaxed: a thread that does not see a marker is served as if there were none.
         if self.has_markers.load(Relaxed)
-            && let Some(arena) = self.supply::<B>().arena()
+            && let Some(arena) = &self.supply::<B>().arena
         {
             arena.poll(stream);
         }
@@ -352,10 +352,6 @@ impl<B: Backend> Request<'_, B> {
         let time = calls_driver.then(|| began.elapsed());
         reservation.commit(key.kind, requested, supply.highest_end(), time);
         Ok(Block::new(record, extent, (key, requested), stream, pool))
-    }
-
-    pub(super) fn is_capturing(&self) -> bool {
-        self.supply().device.is_capturing(self.stream).unwrap_or(true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests for memory at an address, as the return to an earlier state of live blocks makes them.
 
-use crate::error::Error;
+use crate::error::{Error, Shortage};
 use crate::heap::request::{Position, Request, Reservation};
 use crate::heap::store::{Accept, Borrowed, SourceMemory};
 use crate::heap::{Block, PoolCore};
@@ -42,9 +42,9 @@ pub(crate) fn allocate_at<B: Backend>(
 /// [`Error::OutOfMemory`] of the limit that has no room.
 pub(crate) fn check_room<B: Backend>(pool: &PoolCore, bytes: u64) -> Result<(), Error> {
     let refusing = pool.depot().accounts.without_room_for(bytes);
-    let Some(refusing) = refusing else { return Ok(()) };
+    let Some((height, limit)) = refusing else { return Ok(()) };
     let (need, position) = (Need { requested: bytes, class: bytes }, Position::new(pool));
-    let mut error = position.lack_of_room_in::<B>(need, refusing);
+    let mut error = position.lack::<B>(need, Shortage::Limit(limit), Some(height));
     // They make room.
     error.held_bytes = error.held_bytes.saturating_sub(error.live_bytes);
     (error.live_bytes, error.live_requested_bytes) = (0, 0);

@@ -36,7 +36,7 @@ impl<B: Backend> Request<'_, B> {
         };
         // The other thread cannot take what this one keeps.
         magazine::leave(pool);
-        let (core, stream, number) = (Arc::clone(pool), stream.clone(), position.shared_number());
+        let (core, stream, number) = (Arc::clone(pool), stream.clone(), Arc::clone(position.number_cell()));
         let ticket = announced.map(|event| event.ticket());
         let work = move || {
             let event = ticket.map(|ticket| core.event(ticket, requested, key.class, stream.id()));

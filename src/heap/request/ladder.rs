@@ -20,12 +20,14 @@ impl<B: Backend> Request<'_, B> {
         let supply = self.supply();
         let need = Need { requested: key.class, class: key.class };
         let ask = || match position.is_over() {
-            true => Err(position.lack::<B>(need, Shortage::Deadline).into()),
+            true => Err(position.lack::<B>(need, Shortage::Deadline, None).into()),
             false => self.ask_hooked(),
         };
         let may_help = |answer: &Result<SourceMemory<B>, Error>| match answer {
             // All that is left was used by captured streams: other memory may coalesce.
-            Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing(),
+            Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => {
+                !supply.device.is_capturing(stream).unwrap_or(true)
+            }
             Err(error) => error.is_out_of_memory() && !position.is_over(),
             Ok(_) => false,
         };
@@ -69,6 +71,8 @@ impl<B: Backend> Request<'_, B> {
     /// Whether idle memory of other pools may be the missing memory.
     fn may_lack_memory_of_others(&self, answer: &Result<SourceMemory<B>, Error>) -> bool {
         let is_of_device = answer.as_ref().is_err_and(|error| error.backend().is_some());
-        is_of_device || self.pool.is_in_tree() || self.supply().arena().is_some_and(DeviceArena::is_growing)
+        is_of_device
+            || self.pool.is_in_tree()
+            || self.supply().arena.as_ref().is_some_and(DeviceArena::is_growing)
     }
 }

@@ -1,7 +1,7 @@
 //! Room within limit and budget, for a miss or a share: idle memory is released, and memory in transit and other
 //! threads' magazines are waited for, until the request has a [permit](crate::heap::request::permit).
 
-use crate::error::Error;
+use crate::error::{Error, Shortage};
 use crate::heap::ledger::Asked;
 use crate::heap::magazine::left_blocks;
 use crate::heap::request::{NoRoom, Position, Request, Reservation};
@@ -173,7 +173,7 @@ pub(crate) fn reserve_share<B: Backend>(pool: &PoolCore, bytes: u64) -> Result<u
         if pool.trim_others(height, lacking, Asked { class: 0, share: Some(bytes) }) == 0 {
             let counted = pool.depot().accounts.charged_together();
             let need = Need { requested: bytes, class: bytes.saturating_sub(before.max(counted)).max(1) };
-            let mut error = position.lack_of_room_in::<B>(need, (height, limit));
+            let mut error = position.lack::<B>(need, Shortage::Limit(limit), Some(height));
             error.unused_share_bytes += unused;
             position.count_out_of_memory(&error, false);
             return Err(error.into());

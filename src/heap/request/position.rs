@@ -44,12 +44,8 @@ impl<'a> Position<'a> {
         position
     }
 
-    /// The number, for a thread that serves the request.
-    pub(crate) fn shared_number(&self) -> Number {
-        Arc::clone(self.number_cell())
-    }
-
-    fn number_cell(&self) -> &Number {
+    /// The number, also for a thread that serves the request.
+    pub(super) fn number_cell(&self) -> &Number {
         self.number.get_or_init(|| Arc::new(AtomicU64::new(Queue::LAST)))
     }
 

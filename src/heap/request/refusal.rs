@@ -25,7 +25,7 @@ impl<B: Backend> Request<'_, B> {
     /// logs it as a failure, unless the request may still wait.
     pub(super) fn out_of_memory(&self, shortage: Option<Shortage>) -> Error {
         let error = match shortage {
-            Some(shortage) => self.position.lack::<B>(self.need(), self.as_seen(shortage)),
+            Some(shortage) => self.position.lack::<B>(self.need(), self.as_seen(shortage), None),
             None => self.position.lack_of_room::<B>(self.need()),
         };
         if !self.position.has_deadline {
@@ -36,30 +36,17 @@ impl<B: Backend> Request<'_, B> {
 }
 
 impl Position<'_> {
-    /// Describes a lack of memory that no limit causes.
-    pub(crate) fn lack<B: Backend>(&self, need: Need, shortage: Shortage) -> OutOfMemory {
-        self.describe::<B>(need, shortage, None)
-    }
-
     /// Describes a lack of room in the limit that refuses the request, which is found here.
     pub(crate) fn lack_of_room<B: Backend>(&self, need: Need) -> OutOfMemory {
         let (depot, number) = (self.pool.depot(), self.number());
         let (before, others) = (depot.queue.reserved_before(number), depot.queue.others_before(number));
-        let refusing = depot.accounts.refusing(need.class, before, others);
+        let (height, limit) = depot.accounts.refusing(need.class, before, others);
         drop(depot);
-        self.lack_of_room_in::<B>(need, refusing)
+        self.lack::<B>(need, Shortage::Limit(limit), Some(height))
     }
 
-    /// As [`lack_of_room`](Self::lack_of_room), in the limit of the node of the tree at `height` above the pool's.
-    pub(crate) fn lack_of_room_in<B: Backend>(
-        &self,
-        need: Need,
-        (height, limit): (usize, u64),
-    ) -> OutOfMemory {
-        self.describe::<B>(need, Shortage::Limit(limit), Some(height))
-    }
-
-    fn describe<B: Backend>(
+    /// Describes a lack of memory. `refusing`: the height above the pool's node of the node whose limit causes it.
+    pub(crate) fn lack<B: Backend>(
         &self,
         Need { requested: requested_bytes, class: class_bytes }: Need,
         shortage: Shortage,

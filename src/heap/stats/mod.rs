@@ -3,8 +3,6 @@
 
 mod of_pool;
 mod outcomes;
-#[cfg(feature = "serde")]
-mod serialize;
 mod table;
 mod text;
 pub(crate) mod times;

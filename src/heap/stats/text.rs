@@ -1,6 +1,8 @@
-//! Statistics of a pool as text.
+//! Statistics of a pool as text, and as they are serialized.
 
 use super::table::{BucketStats, PoolStats, Served};
+#[cfg(feature = "serde")]
+use crate::figures::{Figure, FigureValue, Group};
 use bytesize::ByteSize;
 use std::fmt;
 
@@ -38,5 +40,24 @@ impl fmt::Display for BucketStats {
         let (class, idle) = (ByteSize(self.class), ByteSize(self.idle_bytes));
         let Self { hits, misses, idle_buffers, .. } = self;
         write!(f, "class {class}: hits {hits}, misses {misses}, idle {idle} in {idle_buffers} buffers")
+    }
+}
+
+/// One flat record.
+#[cfg(feature = "serde")]
+impl serde::Serialize for PoolStats {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let figures = self.figures();
+        let mut record = serializer.serialize_struct("PoolStats", figures.len() + 1)?;
+        for (Figure { name, .. }, value) in figures {
+            match value {
+                FigureValue::Number(number) => record.serialize_field(name, &number)?,
+                FigureValue::Cap(cap) => record.serialize_field(name, &cap)?,
+                FigureValue::Text(text) => record.serialize_field(name, &text)?,
+            }
+        }
+        record.serialize_field("buckets", &self.buckets)?;
+        record.end()
     }
 }

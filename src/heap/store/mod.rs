@@ -1,13 +1,12 @@
 //! Idle blocks, the lock around them, and where their memory comes from and goes to.
 //!
 //! * `depot`: idle blocks by class, in the buckets that are here; `depot_lock`: the lock;
-//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: removes idle blocks from
-//!   buckets; `reclaim`: returns them to the source;
+//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `reclaim`: returns idle blocks to the
+//!   source;
 //! * `supply`: the source of misses.
 
 mod depot;
 mod depot_lock;
-mod evict;
 mod keep;
 mod reclaim;
 mod release;
@@ -88,14 +87,6 @@ impl Buckets {
         let bucket = self.of(key);
         bucket.last_request = clock;
         bucket
-    }
-
-    /// Notes that magazines have served a class.
-    fn note_hit(&mut self, class: u64) {
-        let (key, clock) = (self.key_of(class), self.clock);
-        if let Some(bucket) = self.find(&key) {
-            bucket.last_request = clock;
-        }
     }
 
     /// Takes the newest idle block of `key` that needs no wait for `stream`, and counts the hit.

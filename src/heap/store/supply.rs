@@ -77,10 +77,6 @@ impl<B: Backend> Supply<B> {
         }
     }
 
-    pub(crate) fn arena(&self) -> Option<&DeviceArena<B>> {
-        self.arena.as_ref()
-    }
-
     /// Whether memory of `key` is the driver's, rather than an arena's.
     pub(crate) fn asks_driver(&self, key: Key) -> bool {
         self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
@@ -129,14 +125,14 @@ impl<B: Backend> ErasedSupply for Supply<B> {
     }
 
     fn release(&self, idle_bytes: u64) -> Result<(), Error> {
-        let growing = self.arena().filter(|arena| arena.is_growing());
+        let growing = self.arena.as_ref().filter(|arena| arena.is_growing());
         let released = growing.map_or(Ok(()), |arena| arena.release(idle_bytes).map(drop));
         self.reclaim();
         released
     }
 
     fn mapped_bytes(&self) -> Option<u64> {
-        self.arena().filter(|arena| arena.is_growing()).map(DeviceArena::reserved_bytes)
+        self.arena.as_ref().filter(|arena| arena.is_growing()).map(DeviceArena::reserved_bytes)
     }
 
     fn complete(&self, mut stats: PoolStats, peak_end: u64) -> PoolStats {
