@@ -49,8 +49,8 @@ pub(crate) fn number(bytes: u64) -> u8 {
 }
 
 impl ClassTable {
-    /// Creates the table for classes up to `largest` bytes. Of an [observed](crate::heap::request::observed) pool it has
-    /// no bin, so that the hit path, which calls no hook, finds none.
+    /// Creates the table for classes up to `largest` bytes. Of an [observed](crate::heap::request::observed) pool it
+    /// has no bin, so that the hit path, which calls no hook, finds none.
     pub(crate) fn new(classes: &SizeClasses, largest: u64, is_observed: bool) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let are_unshared = !is_observed && classes.are_eighths(largest);

@@ -4,8 +4,8 @@
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
 //! thread's magazines frees nothing. Blocks go to their pool's depot. The depot of a dropped or closed pool keeps
 //! nothing, and one whose caps were lowered may have no room, so those blocks are listed here. They are freed by a
-//! [thread](crate::sync::driver_threads) of this crate, or by the next call that closes, drops or trims a pool or asks a
-//! source for memory, whichever comes first. If no thread can be started, those calls alone free them.
+//! [thread](crate::sync::driver_threads) of this crate, or by the next call that closes, drops or trims a pool or asks
+//! a source for memory, whichever comes first. If no thread can be started, those calls alone free them.
 
 use crate::heap::{Block, PoolCore};
 use crate::sync::{GlobalMutex, GlobalU64, driver_threads};

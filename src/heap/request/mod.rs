@@ -2,9 +2,10 @@
 //!
 //! * `allocate`: finds idle memory, makes new memory beside that of other streams, else makes a miss;
 //!   `observed`: the same, with hooks; `at_address`: memory at an address;
-//! * `permit`: whether a miss may ask the source, and the bytes counted before it delivers them; `make_room`: releases and
-//!   waits until it may, or until a share has room; `ladder`: what is tried when the source refuses; `refusal`: the figures of a lack of memory, and how it counts; `device_pools`: other pools on the
-//!   device, which release memory then;
+//! * `permit`: whether a miss may ask the source, and the bytes counted before it delivers them; `make_room`: releases
+//!   and waits until it may, or until a share has room; `ladder`: what is tried when the source refuses; `refusal`: the
+//!   figures of a lack of memory, and how it counts; `device_pools`: other pools on the device, which release memory
+//!   then;
 //! * `queue` and `position`: requests that wait, in order of arrival; `in_time`: requests with a deadline, which a call
 //!   of the driver may outlast.
 

@@ -1,5 +1,5 @@
-//! The limit and the budget: whether a miss may ask the source, what must be released or waited for first, and the bytes
-//! that are reserved for it meanwhile.
+//! The limit and the budget: whether a miss may ask the source, what must be released or waited for first, and the
+//! bytes that are reserved for it meanwhile.
 
 use crate::heap::request::{NoRoom, Position, Reservation};
 use crate::heap::{Admission, Block, Depot, PoolCore};

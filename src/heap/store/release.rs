@@ -46,9 +46,9 @@ impl PoolCore {
         Self::release_directly(block, false)
     }
 
-    /// Releases a block to this thread's magazine, if its class shares a bin there. If no magazine takes it: to the depot,
-    /// with `may_mark` after it got markers that are due, or to an arena if it is never kept. Returns it if that takes
-    /// more than bookkeeping.
+    /// Releases a block to this thread's magazine, if its class shares a bin there. If no magazine takes it: to the
+    /// depot, with `may_mark` after it got markers that are due, or to an arena if it is never kept. Returns it if that
+    /// takes more than bookkeeping.
     #[inline(always)]
     fn release_directly(block: Box<Block>, may_mark: bool) -> Option<Box<Block>> {
         if block.pool.has_magazine_for(block.key) {
