@@ -1,13 +1,19 @@
 //! loom's primitives, under the names of `src/sync`, which has them in place of the system's.
 
 pub(crate) use loom::sync::MutexGuard;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-/// Of the number of notices.
+/// Of one request at a time.
 #[derive(Debug)]
-pub(crate) struct Condvar(Mutex<u64>, loom::sync::Condvar);
+pub(crate) struct Condvar {
+    /// Number of waiting threads. It changes under the lock that they release.
+    waiting: AtomicU64,
+    notice: loom::sync::Notify,
+}
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
@@ -21,26 +27,26 @@ impl<T> Mutex<T> {
 
 impl Condvar {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(0), loom::sync::Condvar::new())
+        Self { waiting: AtomicU64::new(0), notice: loom::sync::Notify::new() }
     }
 
     /// A model has no time to wait for, except for ever.
-    pub(crate) fn wait<G>(&self, guard: G, lock: impl FnOnce() -> G, time: Option<std::time::Duration>) -> G {
-        if time.is_some_and(|time| time != std::time::Duration::MAX) {
+    pub(crate) fn wait<G>(&self, guard: G, lock: impl FnOnce() -> G, time: Option<Duration>) -> G {
+        if time.is_some_and(|time| time != Duration::MAX) {
             return guard;
         }
-        let mut notices = self.0.lock();
-        let known = *notices;
+        self.waiting.fetch_add(1, Relaxed);
         drop(guard);
-        while *notices == known {
-            notices = self.1.wait(notices).expect("a model has no poisoned locks");
-        }
-        drop(notices);
-        lock()
+        // A notice that comes before is kept.
+        self.notice.wait();
+        let guard = lock();
+        self.waiting.fetch_sub(1, Relaxed);
+        guard
     }
 
     pub(crate) fn notify_all(&self) {
-        *self.0.lock() += 1;
-        self.1.notify_all();
+        if self.waiting.load(Relaxed) > 0 {
+            self.notice.notify();
+        }
     }
 }
