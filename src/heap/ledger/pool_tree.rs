@@ -34,6 +34,10 @@ impl LockedDepot {
             family.uncounted = Some(at);
             family.count();
             family.members.remove(at);
+            if family.members.is_empty() {
+                // The pools of a later tree have keys in the order in which they were made.
+                family.members.clear();
+            }
         }
         self.sleeping.store(0, Relaxed);
     }
