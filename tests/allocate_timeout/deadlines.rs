@@ -32,8 +32,10 @@ fn exact(device: &Device) -> PoolBuilder<Device> {
 fn refused(pool: &Pool<Device>, bytes: u64, timeout: Duration) -> Shortage {
     let (pool, stream) = (pool.clone(), pool.device().create_stream().expect("a stream"));
     let (done, is_done) = mpsc::channel();
-    thread::spawn(move || done.send(pool.allocate_timeout(bytes, &stream, timeout).map(drop)));
+    let thread = thread::spawn(move || done.send(pool.allocate_timeout(bytes, &stream, timeout).map(drop)));
     let answer = is_done.recv_timeout(SOON).expect("it ends with its time");
+    // Its handle of the pool is not the last one.
+    thread.join().expect("no panic").expect("it is received");
     let error = answer.expect_err("nothing serves it");
     error.out_of_memory().expect("a lack of memory").shortage.clone()
 }

@@ -1,19 +1,15 @@
 //! loom's primitives, under the names of `src/sync`, which has them in place of the system's.
 
 pub(crate) use loom::sync::MutexGuard;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::mem;
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-/// Of one request at a time.
+/// Of the threads that wait.
 #[derive(Debug)]
-pub(crate) struct Condvar {
-    /// Number of waiting threads. It changes under the lock that they release.
-    waiting: AtomicU64,
-    notice: loom::sync::Notify,
-}
+pub(crate) struct Condvar(parking_lot::Mutex<Vec<loom::thread::Thread>>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
@@ -27,7 +23,7 @@ impl<T> Mutex<T> {
 
 impl Condvar {
     pub(crate) fn new() -> Self {
-        Self { waiting: AtomicU64::new(0), notice: loom::sync::Notify::new() }
+        Self(parking_lot::Mutex::new(Vec::new()))
     }
 
     /// A model has no time to wait for, except for ever.
@@ -35,18 +31,14 @@ impl Condvar {
         if time.is_some_and(|time| time != Duration::MAX) {
             return guard;
         }
-        self.waiting.fetch_add(1, Relaxed);
+        self.0.lock().push(loom::thread::current());
         drop(guard);
-        // A notice that comes before is kept.
-        self.notice.wait();
-        let guard = lock();
-        self.waiting.fetch_sub(1, Relaxed);
-        guard
+        // Returns at once if the notice came before.
+        loom::thread::park();
+        lock()
     }
 
     pub(crate) fn notify_all(&self) {
-        if self.waiting.load(Relaxed) > 0 {
-            self.notice.notify();
-        }
+        mem::take(&mut *self.0.lock()).iter().for_each(loom::thread::Thread::unpark);
     }
 }
