@@ -134,9 +134,10 @@ macro_rules! rows {
                 "Kind of memory: device, host (pinned), managed.";
             /// No buffer of this pool is moved: its arena is not compacted for it, neither to make room for
             /// a request, which is then out of memory though the holes together would serve it, nor by
-            /// [`Pool::compact`]. For callers that store addresses ([`Buffer::address`](crate::Buffer::address)), such
-            /// as other languages and graphs. The program must not compact its own [`arena`](Self::arena) either.
-            /// Default: false; blocks of other sources than [`Source::Arena`] never move.
+            /// [`Pool::compact`]. No other pool of the tree moves them. For callers that store addresses
+            /// ([`Buffer::address`](crate::Buffer::address)), such as other languages and graphs. The program must not
+            /// compact its own [`arena`](Self::arena) either. Default: false; blocks of other sources than
+            /// [`Source::Arena`] never move.
             ///
             /// ```
             /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
@@ -163,7 +164,8 @@ macro_rules! rows {
                 "Bytes of the limits above that are reserved for a child.";
             /// Keeps idle memory of a [child](Pool::child) for its own requests until it is dropped: no limit, cap or
             /// trim releases any of it. Threads keep none in magazines. Virtual memory stays mapped at its addresses,
-            /// where free blocks are cut and joined; with other sources idle blocks keep their sizes. Default: false.
+            /// where free blocks are cut and joined; with other sources idle blocks keep their sizes and addresses.
+            /// Default: false.
             ///
             /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
             /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the

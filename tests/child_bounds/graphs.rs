@@ -3,7 +3,7 @@
 use crate::{KIB, device_and_stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool::errors::{Cause, Owner};
-use vrampool::{Error, Pool};
+use vrampool::{Error, Pool, Source};
 
 #[test]
 fn idle_memory_of_a_captured_step_outlives_later_requests() {
@@ -63,6 +63,41 @@ fn memory_that_was_idle_before_there_was_a_limit_is_kept() {
     child.used_on(&stream).expect("no wait");
     assert!(child.allocate(4 * KIB, &stream).is_err());
     assert_eq!(child.stats().idle_bytes, 64 * KIB);
+}
+
+/// A compaction closes the holes of an arena of fixed size around what keeps its addresses, live and idle.
+#[test]
+fn memory_of_children_that_keep_addresses_is_not_moved() {
+    for (is_private, stays) in [(true, false), (false, true), (false, false)] {
+        let (device, stream) = device_and_stream();
+        let pool = Pool::builder(&device).source(Source::Arena).limit(512 * KIB).magazine_bytes(0);
+        let pool = pool.max_cached_bytes(0).build().expect("a pool");
+        let child = pool.child("child").private(is_private).addresses_stay(stays).build().expect("a pool");
+        let allocate = |pool: &Pool<_>| pool.allocate(64 * KIB, &stream).expect("memory");
+        let hole = allocate(&pool);
+        let (kept, graphs, other_hole) = (allocate(&child), allocate(&child), allocate(&pool));
+        let (moved, before) = (allocate(&pool), [&kept, &graphs].map(|buffer| buffer.address()));
+        let place = moved.address();
+        drop((hole, graphs, other_hole));
+        assert!(pool.compact(None, &stream, |_| {}).expect("no fault").moved_blocks > 0);
+        assert_eq!(kept.address() == before[0], is_private || stays);
+        assert_ne!(moved.address(), place, "others are moved");
+        let again = is_private.then(|| allocate(&child).address());
+        assert!(again.is_none_or(|again| again == before[1]));
+    }
+}
+
+#[test]
+fn a_child_moves_nothing_of_a_pool_that_keeps_addresses() {
+    let (device, stream) = device_and_stream();
+    let pool = Pool::builder(&device).source(Source::Arena).limit(512 * KIB).addresses_stay(true);
+    let pool = pool.max_cached_bytes(0).build().expect("a pool");
+    let child = pool.child("child").addresses_stay(false).build().expect("a pool");
+    let [hole, kept] = [(); 2].map(|()| pool.allocate(64 * KIB, &stream).expect("memory"));
+    let place = kept.address();
+    drop(hole);
+    let compaction = child.compact(None, &stream, |_| {}).expect("no fault");
+    assert_eq!((compaction.moved_blocks, kept.address()), (0, place));
 }
 
 /// Another stream is captured, and the device reports all of them: memory may not be released then.

@@ -258,6 +258,13 @@ impl<B: Backend> ArenaBuffer<B> {
         state.slots.get(self.block).is_none_or(|slot| slot.uses.are_reads_in(capture))
     }
 
+    /// Keeps the block where it is: no compaction moves it.
+    pub(crate) fn stay(&self) {
+        if let Some(slot) = self.arena.lock_unmoved(self.block).slots.get_mut(self.block) {
+            slot.stays = true;
+        }
+    }
+
     /// All streams that may use the block; none if it is stale.
     pub(crate) fn users(&self) -> Streams<B::Stream> {
         self.arena.state.lock().users_of_live(self.block)

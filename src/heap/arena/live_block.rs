@@ -76,7 +76,7 @@ impl<S: Stream> LiveBlocks<S> {
         }
         let place = &mut self.0[place];
         let uses = Uses::new(writer);
-        let slot = LiveBlock { holds: None, more: None, uses, moving: false, moved: false };
+        let slot = LiveBlock { holds: None, more: None, uses, moving: false, stays: false, moved: false };
         // A slot is removed with its block, so no value is leaked.
         mem::forget(place.replace((block, slot)));
         match place {

@@ -281,6 +281,8 @@ struct LiveBlock<S> {
     uses: Uses<S>,
     /// Whether the block is being moved. Its address is unavailable meanwhile.
     moving: bool,
+    /// Whether no compaction moves it.
+    stays: bool,
     /// Whether it was moved since its last use: markers that are known of its users may be earlier than the copy.
     moved: bool,
 }

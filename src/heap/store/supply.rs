@@ -22,6 +22,8 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) is_of_parent: bool,
     /// Whether nothing of the arena is moved for the pool.
     pub(crate) addresses_stay: bool,
+    /// Whether nothing of the pool is moved for those above and beside it.
+    pub(crate) blocks_stay: bool,
     /// Counts and bounds what the pool and its children take from the device: blocks and mapped pages, but no arena of
     /// fixed size, which a root reserves as a whole.
     pub(crate) ledger: Ledger,
@@ -94,7 +96,11 @@ impl<B: Backend> Supply<B> {
         let request = AllocationRequest::new(key.class, key.kind).with_label(label);
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => {
-                Ok(SourceMemory::Arena(arena.allocate_reclaiming(key.class, stream, reclaim)?))
+                let block = arena.allocate_reclaiming(key.class, stream, reclaim)?;
+                if self.blocks_stay {
+                    block.stay();
+                }
+                Ok(SourceMemory::Arena(block))
             }
             _ => {
                 // In addition to the accounts, because arenas beside it hold whole pages, free ones as well.

@@ -107,7 +107,9 @@ impl<B: Backend> PoolBuilder<B> {
             )?),
         };
         of.initial = Some(initial.into());
-        let addresses_stay = *of.addresses_stay.get_or_insert_default();
+        let above = self.parent.as_ref().filter(|_| is_of_parent);
+        let stay_above = above.is_some_and(|pool| pool.core().supply::<B>().addresses_stay);
+        let addresses_stay = *of.addresses_stay.get_or_insert_default() || stay_above;
         let borrow_classes = *of.borrow_classes.get_or_insert(BORROW_CLASSES);
         let inherited = if self.parent.is_some() { Origin::Parent } else { Origin::Default };
         let origins = [
@@ -125,8 +127,16 @@ impl<B: Backend> PoolBuilder<B> {
         let owns_arena = has_own && !is_of_parent;
         let id = self.device.id();
         let device = self.device;
-        let supply =
-            Supply { device, source, arena: arena.clone(), owns_arena, is_of_parent, addresses_stay, ledger };
+        let supply = Supply {
+            device,
+            source,
+            arena: arena.clone(),
+            owns_arena,
+            is_of_parent,
+            addresses_stay,
+            blocks_stay: is_of_parent && (addresses_stay || is_private),
+            ledger,
+        };
         let parent = self.parent.map(|pool| (Arc::clone(pool.core()), is_private));
         let core = PoolCore::new(name, kind, caps, classes, borrow_classes, hooks, (supply, parent));
         let core = core.ok_or_else(|| {

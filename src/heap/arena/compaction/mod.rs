@@ -38,7 +38,7 @@ pub struct Compaction {
     pub moved_blocks: u64,
     /// Moved bytes.
     pub moved_bytes: u64,
-    /// Movable blocks that stayed because a region of them existed.
+    /// Blocks that stayed because a region of them existed, or for a child whose addresses stay.
     pub held_blocks: u64,
 }
 
@@ -61,7 +61,9 @@ impl<B: Backend> DeviceArena<B> {
     /// Further passes can follow until nothing moves. The copies run on `stream`, after all work that uses
     /// the blocks, and the host does not wait for them. The streams that used a block, and its next user,
     /// wait for its copy on the device. Other threads may allocate, use and free blocks meanwhile. A block
-    /// with a [region](super::ArenaBuffer::on) does not move. In a growing arena nothing moves.
+    /// with a [region](super::ArenaBuffer::on) does not move, nor does one of a pool's child that is
+    /// [private](crate::PoolBuilder::private) or whose [addresses stay](crate::PoolBuilder::addresses_stay). In a
+    /// growing arena nothing moves.
     ///
     /// Buffers follow their data. For callers that store addresses elsewhere, `on_move` is called with each
     /// moved block after the last move, even if the compaction then fails.
@@ -149,7 +151,7 @@ impl<B: Backend> ArenaCore<B> {
         let State { engine, slots, uses, .. } = &mut *state;
         let slot = slots.get_mut(block)?;
         // Holds are taken under the lock that is held here.
-        if slot.is_held() {
+        if slot.stays || slot.is_held() {
             report.held_blocks += 1;
             return None;
         }
