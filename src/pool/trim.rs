@@ -201,7 +201,7 @@ impl<B: Backend> Pool<B> {
 
     /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a
     /// bucket has more, the pool's idle memory is released; memory in the magazines of other threads is
-    /// released at their next call or end.
+    /// released at their next call or end. A [private](crate::PoolBuilder::private) pool has no cap.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -220,7 +220,12 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
-        let before = mem::replace(&mut core.depot().accounts.caps.max_buffers_per_bucket, count);
+        let mut depot = core.depot();
+        if depot.accounts.is_private {
+            return;
+        }
+        let before = mem::replace(&mut depot.accounts.caps.max_buffers_per_bucket, count);
+        drop(depot);
         if count < before {
             core.trim_to(0);
         }

@@ -5,6 +5,7 @@
 use crate::{Device, KIB};
 use fastrand::Rng;
 use std::mem;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -59,9 +60,13 @@ struct Scene {
     device: Device,
     pools: Vec<Pool<Device>>,
     /// Passed from one thread to another.
-    handed_over: Mutex<Vec<(usize, Buffer<Device>)>>,
+    handed_over: Mutex<Vec<Mine>>,
     magazine_bytes: u64,
+    /// Whether there are captures, and of which threads' streams.
     has_capture: bool,
+    captured: [bool; 8],
+    /// Addresses that graphs may use: of blocks that captured streams freed. With their threads.
+    of_graphs: Mutex<Vec<(usize, Range<u64>)>>,
     /// The most requests that faults may refuse in a round, and those that were refused to tenants.
     faults: u64,
     refused: AtomicU64,
@@ -69,13 +74,30 @@ struct Scene {
     max_cached: AtomicU64,
 }
 
+/// A buffer with the index of its pool, if it is one of the scene, and of the thread whose stream it is for.
+struct Mine {
+    pool: usize,
+    thread: usize,
+    address: Option<u64>,
+    buffer: Buffer<Device>,
+}
+
+impl Mine {
+    fn new(pool: usize, thread: usize, buffer: Buffer<Device>) -> Self {
+        Self { pool, thread, address: buffer.address(), buffer }
+    }
+
+    fn range(&self) -> Range<u64> {
+        let start = self.buffer.address().expect("the host has addresses");
+        start..start + self.buffer.capacity()
+    }
+}
+
 struct Worker {
+    at: usize,
     random: Rng,
     stream: HostStream,
-    is_tenant: bool,
-    is_captured: bool,
-    /// With the index of their pool, if it is one of the scene.
-    mine: Vec<(usize, Buffer<Device>)>,
+    mine: Vec<Mine>,
     /// Pools that the thread creates, closes and drops.
     own: Vec<Pool<Device>>,
 }
@@ -96,6 +118,8 @@ impl Scene {
             handed_over: Mutex::default(),
             magazine_bytes,
             has_capture: false,
+            captured: [false; 8],
+            of_graphs: Mutex::default(),
             faults: 0,
             refused: AtomicU64::new(0),
             is_ending: false,
@@ -107,11 +131,37 @@ impl Scene {
         self.pools[ROOT].source()
     }
 
-    /// Whether a refusal has one of the reasons that the round has.
-    fn check(&self, error: &Error, at: usize) {
+    fn has_arena(&self) -> bool {
+        [Source::Arena, Source::Virtual].contains(&self.source())
+    }
+
+    /// Another stream's graph uses no byte of it.
+    fn served(&self, mine: Mine) -> Mine {
+        let (range, mut of_graphs) = (mine.range(), self.of_graphs.lock().expect("no panic"));
+        of_graphs.retain(|(thread, of)| {
+            let is_apart = of.end <= range.start || range.end <= of.start;
+            assert!(is_apart || *thread == mine.thread, "{}: {range:?}, {of:?}", self.source());
+            is_apart
+        });
+        mine
+    }
+
+    fn free(&self, mine: Mine) {
+        assert!(mine.pool != GRAPH || mine.address == mine.buffer.address(), "no graph's memory is moved");
+        // The device has other memory in between, and so it has that of a pool that is dropped.
+        let is_kept = mine.pool == GRAPH || self.has_arena() && mine.pool != POOLS;
+        // What a compaction moved before is no part of the graph, unless it is used after that.
+        if self.captured[mine.thread] && is_kept && mine.buffer.used_on(mine.buffer.stream()).is_ok() {
+            self.of_graphs.lock().expect("no panic").push((mine.thread, mine.range()));
+        }
+    }
+
+    /// Whether a refusal of a thread has one of the reasons that the round has.
+    fn check(&self, error: &Error, at: usize, thread: usize) {
         let is_known = match error {
             Error::Closed => self.is_ending || at == POOLS,
-            Error::Capture { .. } => self.has_capture,
+            // At a limit the rest of an arena may be the graphs'.
+            Error::Capture { .. } => self.captured[thread] || self.has_capture && self.has_arena(),
             Error::Asleep { .. } => self.source() == Source::Virtual && [SLEEPER, POOLS].contains(&at),
             error => self.faults > 0 || error.is_out_of_memory(),
         };
@@ -123,11 +173,11 @@ impl Scene {
         let (tenant, random) = (&self.pools[TENANT], &mut worker.random);
         let bytes = random.u64(1..=16) * PAGE;
         let class = tenant.class_of(bytes).expect("a class");
-        while worker.mine.iter().map(|(_, buffer)| buffer.capacity()).sum::<u64>() + class > MOST {
-            drop(worker.mine.swap_remove(random.usize(..worker.mine.len())));
+        while worker.mine.iter().map(|mine| mine.buffer.capacity()).sum::<u64>() + class > MOST {
+            self.free(worker.mine.swap_remove(random.usize(..worker.mine.len())));
         }
         match tenant.allocate(bytes, &worker.stream) {
-            Ok(buffer) => worker.mine.push((TENANT, buffer)),
+            Ok(buffer) => worker.mine.push(self.served(Mine::new(TENANT, worker.at, buffer))),
             Err(error) => {
                 let is_excused = match &error {
                     Error::Closed => self.is_ending,
@@ -150,12 +200,12 @@ impl Scene {
     }
 
     fn step(&self, worker: &mut Worker) {
-        if worker.is_tenant {
+        if worker.at < TENANTS {
             return self.step_of_tenant(worker);
         }
-        let random = &mut worker.random;
+        let (random, thread) = (&mut worker.random, worker.at);
         let at = [ROOT, WITHIN, BELOW, GRAPH, SLEEPER][random.usize(..5)];
-        let at = if worker.is_captured && random.bool() { GRAPH } else { at };
+        let at = if self.captured[thread] && random.bool() { GRAPH } else { at };
         let (pool, bytes) = (&self.pools[at], random.u64(0..=64 * KIB));
         let is_short = random.u8(..4) == 0 && !worker.own.is_empty();
         let which = random.usize(..);
@@ -172,16 +222,18 @@ impl Scene {
                 match got {
                     Ok(mut buffer) => {
                         // What the next user of the memory waits for.
-                        if random.bool() && self.faults == 0 && !worker.is_captured {
+                        if random.bool() && self.faults == 0 && !self.captured[thread] {
                             let filled = buffer.fill(1, &worker.stream);
-                            filled.unwrap_or_else(|error| self.check(&error, index));
+                            filled.unwrap_or_else(|error| self.check(&error, index, thread));
                         }
-                        worker.mine.push((index, buffer));
+                        worker.mine.push(self.served(Mine::new(index, thread, buffer)));
                     }
-                    Err(error) => self.check(&error, index),
+                    Err(error) => self.check(&error, index, thread),
                 }
             }
-            29..48 if !worker.mine.is_empty() => drop(worker.mine.swap_remove(which % worker.mine.len())),
+            29..48 if !worker.mine.is_empty() => {
+                self.free(worker.mine.swap_remove(which % worker.mine.len()))
+            }
             48 if !worker.mine.is_empty() => {
                 let buffer = worker.mine.swap_remove(which % worker.mine.len());
                 self.handed_over.lock().expect("no panic").push(buffer);
@@ -241,24 +293,15 @@ impl Scene {
         }
     }
 
-    /// A forked child, while other threads are in the pools: each call is refused, and what it drops stays.
+    /// While other threads are in the pools.
     #[cfg(target_os = "linux")]
     fn fork(&self, worker: &mut Worker) {
-        use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
-        let act = || {
-            for pool in self.pools.iter().chain(&worker.own) {
-                assert_forked(pool.allocate(KIB, &worker.stream));
-                assert_forked(pool.allocate_timeout(MOST, &worker.stream, Duration::MAX));
-                assert_forked(pool.child("forked").build());
-                assert_forked(pool.set_share(1));
-                assert_forked(pool.used_on(&worker.stream));
-                assert_forked(pool.trim());
-                assert_eq!((pool.stats().live_bytes, pool.own_stats().idle_bytes, pool.share()), (0, 0, 0));
-                pool.close();
-            }
-            drop((mem::take(&mut worker.mine), mem::take(&mut worker.own)));
-        };
-        in_child_that_ends(act, end_at_once);
+        let own = worker.own.clone();
+        let pools: Vec<_> = self.pools.iter().chain(&own).collect();
+        crate::fork(&pools, &worker.stream, || {
+            worker.own.clear();
+            mem::take(&mut worker.mine).into_iter().map(|mine| mine.buffer).collect()
+        });
     }
 
     /// A pool has no more than its limit ever was.
@@ -282,8 +325,8 @@ impl Scene {
         self.check_limit(&self.pools[WITHIN].stats(), OF_WITHIN[1]);
         let mut live = [0; POOLS + 1];
         let handed_over = self.handed_over.lock().expect("no panic");
-        for (at, buffer) in workers.iter().flat_map(|worker| &worker.mine).chain(&*handed_over) {
-            live[*at] += buffer.capacity();
+        for mine in workers.iter().flat_map(|worker| &worker.mine).chain(&*handed_over) {
+            live[mine.pool] += mine.buffer.capacity();
         }
         let own: Vec<_> = self.pools.iter().map(Pool::own_stats).collect();
         assert_eq!(own.iter().map(|own| own.live_bytes).collect::<Vec<_>>(), live[..POOLS]);
@@ -344,10 +387,9 @@ impl Scene {
 fn run(scene: &mut Scene, mut random: Rng) {
     let threads = random.usize(4..=8);
     let worker = |at| Worker {
+        at,
         random: random.fork(),
         stream: scene.device.create_stream().expect("a stream"),
-        is_tenant: at < TENANTS,
-        is_captured: false,
         mine: Vec::new(),
         own: Vec::new(),
     };
@@ -367,9 +409,9 @@ fn run(scene: &mut Scene, mut random: Rng) {
             _ => scene.device.inner().faults().fail_all(call, BackendError::out_of_memory(1, None)),
         }
         scene.has_capture = random.u8(..3) == 0;
-        for worker in workers.iter_mut().filter(|worker| !worker.is_tenant && scene.has_capture) {
-            worker.is_captured = random.bool();
-            if worker.is_captured {
+        for worker in workers[TENANTS..].iter().filter(|_| scene.has_capture) {
+            scene.captured[worker.at] = random.bool();
+            if scene.captured[worker.at] {
                 scene.device.capture_separately(&worker.stream);
             }
         }
@@ -381,7 +423,8 @@ fn run(scene: &mut Scene, mut random: Rng) {
         });
         scene.device.inner().faults().clear();
         scene.device.capture(&[]);
-        workers.iter_mut().for_each(|worker| worker.is_captured = false);
+        scene.captured = [false; 8];
+        scene.of_graphs.lock().expect("no panic").clear();
         scene.check_sums(&workers);
     }
     drop((workers, mem::take(&mut *scene.handed_over.lock().expect("no panic"))));

@@ -2,6 +2,7 @@
 
 use crate::{Device, KIB, device_and_stream};
 use proptest::prelude::*;
+use std::mem;
 use vrampool::host::Call;
 use vrampool::{BackendError, Buffer, Error, Pool, Shortage, SizeClasses};
 
@@ -14,6 +15,7 @@ enum Step {
     Capture(bool),
     // With the pools below it.
     Close(usize),
+    Fork,
     Trim { of: usize, to: u64 },
     SetShare { of: usize, bytes: u64 },
     SetLimit { of: usize, bytes: Option<u64> },
@@ -32,6 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         16 => index().prop_map(Step::Drop),
         2 => any::<bool>().prop_map(Step::Capture),
         1 => index().prop_map(Step::Close),
+        1 => Just(Step::Fork),
         1 => (index(), 0..200 * KIB).prop_map(|(of, to)| Step::Trim { of, to }),
         3 => (index(), bound()).prop_map(|(of, bytes)| Step::SetShare { of, bytes }),
         3 => (index(), limit()).prop_map(|(of, bytes)| Step::SetLimit { of, bytes }),
@@ -232,7 +235,7 @@ proptest! {
                     } else if own.is_closed && bytes > own.share {
                         prop_assert!(matches!(set, Err(Error::Closed)), "{set:?}");
                     } else {
-                        let share = std::mem::replace(&mut twin.0[at].share, bytes);
+                        let share = mem::replace(&mut twin.0[at].share, bytes);
                         // Its own idle memory is part of the share.
                         let (up, own) = (twin.up(at), |node: usize| node == at);
                         let fits = up[1..].iter().all(|&node| {
@@ -283,6 +286,15 @@ proptest! {
                         let keeps = twin.0[node].is_private || is_captured;
                         prop_assert!(keeps || twin.idle(node) == 0, "{node} keeps {}", twin.idle(node));
                     }
+                }
+                Step::Fork => {
+                    #[cfg(target_os = "linux")]
+                    {
+                        let pools: Vec<_> = twin.0.iter().map(|node| &node.pool).collect();
+                        let take = || mem::take(&mut live).into_iter().map(|(_, buffer)| buffer).collect();
+                        crate::fork(&pools, &stream, take);
+                    }
+                    prop_assert_eq!(twin.all_held(), before, "a child changes nothing");
                 }
                 Step::Capture(begins) => {
                     device.capture(&[&stream][..usize::from(begins)]);

@@ -3,6 +3,7 @@
 //! one.
 #![cfg(feature = "cuda")]
 
+mod captures;
 mod control;
 mod deadlines;
 #[allow(dead_code, reason = "other tests use all of it")]

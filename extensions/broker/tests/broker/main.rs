@@ -47,6 +47,9 @@
 mod callbacks;
 mod chunks;
 mod defects;
+#[allow(dead_code, reason = "other tests use all of it")]
+#[path = "../../../../tests/detached/mod.rs"]
+mod detached;
 mod generations;
 mod groups;
 mod hidden;

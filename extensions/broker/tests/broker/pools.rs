@@ -1,9 +1,10 @@
 //! A broker is a client of a pool: its memory is a child of the pool, on every source.
 
 use super::{MIB, device};
+use crate::detached::detach;
 use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Error, Pool, SizeClasses, Source};
 use vrampool_broker::{ArrayRequest, Broker, BrokerError, Client};
 
 const LIMIT: u64 = 8 * MIB;
@@ -60,33 +61,82 @@ fn a_broker_and_its_pool_are_within_one_limit() {
     });
 }
 
-/// The pool's own blocks come and go between commits: the device never gives more than the limit.
+/// The pool's own blocks come and go between commits, and where memory sleeps, those of another child fall asleep: the
+/// device never gives more than the limit. A commit is not refused what the limits leave, and its chunks are as long.
 #[test]
-fn no_sequence_of_commits_and_requests_exceeds_the_limit() {
+fn commits_get_what_the_limits_leave_and_no_more() {
+    const BUDGET: u64 = 6 * MIB;
+    /// Bytes of an arena that no array may get: in pages that are used in part, or between blocks.
+    const UNUSABLE: u64 = 2 * MIB;
     on_each_source(|device, pool| {
         let (mut rng, stream) = (fastrand::Rng::with_seed(7), device.create_stream().expect("a stream"));
-        let broker = Broker::builder(&pool).budget(6 * MIB).build().expect("a broker");
+        let broker = Broker::builder(&pool).budget(BUDGET).build().expect("a broker");
         let clients =
             ["one", "two"].map(|name| broker.register(Client::new(name).group(name)).expect("a client"));
-        let mut own = Vec::new();
-        for _ in 0..300 {
-            match rng.u8(..4) {
-                0 => own.extend(pool.allocate(rng.u64(1..2 * MIB), &stream)),
-                1 if !own.is_empty() => drop(own.swap_remove(rng.usize(..own.len()))),
+        let (source, sleeper) = (pool.source(), pool.child("sleeper").build().expect("a pool"));
+        let (is_whole, mut is_asleep) = ([Source::Direct, Source::Driver].contains(&source), false);
+        let unusable = if is_whole { 0 } else { UNUSABLE };
+        let bytes = |blocks: &[Buffer<_>]| blocks.iter().map(Buffer::capacity).sum::<u64>();
+        let (mut own, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..1000 {
+            let awake = if is_asleep { 0 } else { bytes(&theirs) };
+            match rng.u8(..8) {
+                0 | 1 => own.extend(pool.allocate(rng.u64(1..2 * MIB), &stream)),
+                2 if !own.is_empty() => drop(own.swap_remove(rng.usize(..own.len()))),
+                3 if bytes(&theirs) < 3 * MIB => theirs.extend(sleeper.allocate(rng.u64(1..MIB), &stream)),
+                3 => theirs.clear(),
+                4 if source == Source::Virtual && !is_asleep => {
+                    detach(sleeper.arena().expect("it is virtual")).expect("no fault");
+                    is_asleep = true;
+                }
+                4 if is_asleep => {
+                    let wake = || sleeper.arena().expect("it is virtual").attach();
+                    let woken = wake().or_else(|_| {
+                        // Idle memory, and that of the broker's clients.
+                        broker.evict_all().expect("idle");
+                        pool.trim().expect("a trim");
+                        wake()
+                    });
+                    is_asleep = match woken {
+                        Ok(attaching) => attaching.map(|attaching| attaching.commit()).is_none(),
+                        Err(error) => {
+                            assert!(bytes(&own) + bytes(&theirs) + unusable > LIMIT, "{error}");
+                            true
+                        }
+                    };
+                }
                 _ => {
-                    let client = &clients[rng.usize(..2)];
-                    let request = ArrayRequest::scratch("x", [64, rng.u64(1..100_000)], 1);
-                    client.queue(request).expect("queued");
-                    if let Err(error) = broker.commit(client.name()) {
-                        assert!(error.is_out_of_memory(), "{error}");
+                    let which = rng.usize(..2);
+                    let (client, other, run) = (&clients[which], &clients[1 - which], rng.u64(1..100_000));
+                    let footprint = |len: u64| broker.pool().class_of(run * len).expect("a class");
+                    let rest = LIMIT.saturating_sub(bytes(&own) + awake);
+                    client.queue(ArrayRequest::scratch("x", [64, run], 1)).expect("queued");
+                    match broker.commit(client.name()) {
+                        Ok(plan) => {
+                            let (len, room) =
+                                (plan.partition().chunk_len(), rest.min(BUDGET) - other.stats().held_bytes);
+                            assert!(
+                                len == 64 || footprint(len + 1) + unusable > room,
+                                "{source}: {len} of {room}"
+                            );
+                        }
+                        Err(error) => {
+                            assert!(error.is_out_of_memory(), "{error}");
+                            assert!(
+                                footprint(1) + unusable > rest.min(BUDGET),
+                                "{source}, of {rest}: {error}"
+                            );
+                        }
                     }
                 }
             }
             let used = 2 * LIMIT - device.memory_info().expect("figures").free_bytes;
-            let (stats, held) = (pool.stats(), broker.stats().held_bytes);
-            assert!(used <= LIMIT && stats.held_bytes <= LIMIT && held <= 6 * MIB, "{used}, {held}: {stats}");
-            let alone: u64 = own.iter().map(|block| block.capacity()).sum();
-            assert_eq!(stats.live_bytes, alone + held);
+            let (stats, broker) = (pool.stats(), broker.stats());
+            let (held, retries) = (broker.held_bytes, broker.counts.retries);
+            assert!(used <= LIMIT && held <= BUDGET, "{used}, {held}: {stats}");
+            assert!(stats.held_bytes <= LIMIT || is_asleep, "{stats}");
+            assert_eq!(stats.live_bytes, bytes(&own) + bytes(&theirs) + held, "{source}");
+            assert!(retries == 0 || !is_whole, "{source}: it knew what there was");
         }
     });
 }
