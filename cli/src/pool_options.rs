@@ -3,7 +3,6 @@
 use crate::completed::{Completed, device};
 use crate::trace_options::{STDIN, read};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -11,7 +10,7 @@ use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::settings::{Scope, Setting};
 use vrampool::{Amount, Backend, Pool, PoolBuilder, Settings, SizeClasses, Source};
-use vrampool_trace::{Import, fitted};
+use vrampool_trace::{Import, TraceError, fitted};
 
 /// The settings that are flags, with the flag and the name of its value. A pool of the program has the program's name,
 /// and is below no other one.
@@ -26,15 +25,15 @@ fn flags(table: &'static [Setting]) -> Vec<Flag> {
 
 fn with_flags(command: Command, flags: &'static [Flag]) -> Command {
     flags.iter().fold(command, |command, (setting, flag, kind)| {
-        let (file, _) = file_of(setting.name);
+        let file = file_of(setting.name);
         let variable = setting.variables.first().map_or("", |of| of.name);
-        let more = if file.is_empty() { String::new() } else { format!("; or {file}FILE") };
+        let more = file.map(|file| format!("; or {file}FILE")).unwrap_or_default();
         let help = format!(
             "{}{more} [default: {variable}, or {}]",
             setting.help.trim_end_matches('.'),
             setting.default
         );
-        let names = setting.values.iter().copied().chain((!file.is_empty()).then_some(file)).collect();
+        let names = setting.values.iter().copied().chain(file).collect();
         let names = if setting.values.is_empty() { Vec::new() } else { names };
         let parser = Completed { names, parse: |text: &str| parse(setting.name, text) };
         let flag = Arg::new(setting.name).long(flag.as_str()).value_name(kind.as_str()).value_parser(parser);
@@ -115,43 +114,34 @@ pub fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, String> {
 /// A setting, and the file that it was read from, if any.
 type Parsed = (Settings, Option<PathBuf>);
 
-/// How a setting is read from a file.
-type Reader = fn(&Path, &mut Settings) -> Result<(), Box<dyn Error>>;
-
-/// Returns the prefix of a setting's file in its text, and the reader of the file. The prefix is empty for settings
-/// without a file.
-fn file_of(setting: &str) -> (&'static str, Reader) {
+/// Returns the prefix of a setting's file in its text.
+fn file_of(setting: &str) -> Option<&'static str> {
     match setting {
-        "size_classes" => ("fitted:", |path, settings| {
-            let classes = match path.as_os_str() == STDIN {
-                true => fitted::parse(io::stdin().lock()),
-                false => fitted::load(path),
-            };
-            settings.size_classes = Some(SizeClasses::Table(classes?));
-            Ok(())
-        }),
-        "initial" => ("peak:", |path, settings| {
-            settings.initial = Some(Amount::Bytes(read(path, Import::new())?.peak_requested()));
-            Ok(())
-        }),
-        _ => ("", |_, _| Ok(())),
+        "size_classes" => Some("fitted:"),
+        "initial" => Some("peak:"),
+        _ => None,
     }
 }
 
 /// Parses a setting, or reads it from the file that its text names.
 fn parse(name: &str, text: &str) -> Result<Parsed, String> {
     let mut settings = Settings::default();
-    let (prefix, read) = file_of(name);
-    match text.strip_prefix(prefix).map(Path::new).filter(|_| !prefix.is_empty()) {
-        Some(path) => {
-            read(path, &mut settings).map_err(|error| chain(&*error).to_string())?;
-            Ok((settings, Some(path.into())))
-        }
-        None => {
-            settings.set(name, text).map_err(|error| error.to_string())?;
-            Ok((settings, None))
-        }
+    let Some(path) = file_of(name).and_then(|prefix| text.strip_prefix(prefix)).map(Path::new) else {
+        settings.set(name, text).map_err(|error| error.to_string())?;
+        return Ok((settings, None));
+    };
+    let failed = |error: TraceError| chain(&error).to_string();
+    if name == "initial" {
+        let peak = read(path, Import::new()).map_err(failed)?.peak_requested();
+        settings.initial = Some(Amount::Bytes(peak));
+    } else {
+        let classes = match path.as_os_str() == STDIN {
+            true => fitted::parse(io::stdin().lock()),
+            false => fitted::load(path),
+        };
+        settings.size_classes = Some(SizeClasses::Table(classes.map_err(failed)?));
     }
+    Ok((settings, Some(path.into())))
 }
 
 /// Parses `64KiB`, `4GiB`, `1000`, or `unlimited`.

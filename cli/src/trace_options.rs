@@ -55,21 +55,20 @@ pub(crate) fn warn_of(trace: &Trace, path: &Path) {
 
 /// A spinner, drawn only if standard error is a terminal.
 pub(crate) fn spinner() -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
+    let spinner = styled(ProgressBar::new_spinner(), "{spinner} {msg}");
     spinner.enable_steady_tick(TICK);
-    match ProgressStyle::with_template("{spinner} {msg}") {
-        Ok(style) => spinner.with_style(style.tick_chars(TURNING)),
-        Err(_) => spinner,
-    }
+    spinner
 }
 
 /// A progress bar of so many `things`, drawn only if standard error is a terminal.
 #[must_use]
 pub fn progress_bar(length: u64, things: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
-    match ProgressStyle::with_template(&format!(
-        "{{spinner}} {{bar:30}} {{pos}}/{{len}} {things}, {{elapsed}}  {{msg}}"
-    )) {
+    let template = format!("{{spinner}} {{bar:30}} {{pos}}/{{len}} {things}, {{elapsed}}  {{msg}}");
+    styled(ProgressBar::new(length), &template)
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.tick_chars(TURNING).progress_chars("##-")),
         Err(_) => bar,
     }

@@ -7,7 +7,6 @@ mod pairs;
 mod regions;
 mod row;
 mod sleep;
-mod table;
 
 use crate::completed::device;
 use crate::device::{Device, on_device};
@@ -118,7 +117,7 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
     });
     bar.finish_and_clear();
     if !arguments.json && !rows.is_empty() {
-        print(table::of(&rows))?;
+        print(row::table_of(&rows))?;
     }
     outcome
 }
@@ -138,7 +137,7 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
 /// Runs one benchmark. Rows of [`Name::Sleep`] are of another kind.
 fn measure_one<B: Rivals>(name: Name, device: &B, effort: Effort) -> Result<Vec<Row>, vrampool::Error> {
     match name {
-        Name::Cuarena1 => pairs::measure(name, &[Workload::Single], device, effort),
+        Name::Cuarena1 => pairs::measure(name, &[Workload::SINGLE], device, effort),
         Name::Cuarena2 => pairs::measure(name, &[Workload::Batch], device, effort),
         Name::Cuarena3 => pairs::measure(name, &[Workload::PingPong], device, effort),
         Name::Cuarena4 => pairs::measure(name, &[Workload::Doublings], device, effort),

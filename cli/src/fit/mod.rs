@@ -1,7 +1,6 @@
 //! `vrampool fit`: size classes learned from a recorded trace.
 
 mod row;
-mod table;
 
 use crate::stdout::{print, print_json};
 use crate::trace_options::{TraceOptions, spinner};
@@ -76,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         used.iter().try_for_each(print_json)?;
         return Ok(saved?);
     }
-    let used = table::of_classes(&used);
+    let used = row::table_of(&used);
     print(format_args!(
         "{used}\n\n{name}: {requests} requests of {sizes} sizes; {learned} classes learned."
     ))?;

@@ -1,6 +1,6 @@
-//! Fitted classes as lines of JSON.
+//! Fitted classes as lines of JSON and as a table.
 
-use crate::table::ratio;
+use crate::table::{human, or_none, percent, ratio, table};
 use serde::Serialize;
 use vrampool::{SizeClasses, SizeTable};
 use vrampool_trace::fitted::{ClassDemand, Demand};
@@ -8,17 +8,17 @@ use vrampool_trace::fitted::{ClassDemand, Demand};
 /// One class that the trace uses. The names and their order are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Class {
-    pub(crate) row: &'static str,
-    pub(crate) class: u64,
-    pub(crate) learned: bool,
-    pub(crate) sizes: u64,
-    pub(crate) requests: u64,
+    row: &'static str,
+    class: u64,
+    learned: bool,
+    sizes: u64,
+    requests: u64,
     /// Of all requests.
-    pub(crate) share: f64,
-    pub(crate) peak_buffers: u64,
-    pub(crate) held: Option<u64>,
+    share: f64,
+    peak_buffers: u64,
+    held: Option<u64>,
     /// The share of padding in the bytes of its blocks; nothing when these are 0.
-    pub(crate) padding: Option<f64>,
+    padding: Option<f64>,
 }
 
 impl Class {
@@ -36,4 +36,22 @@ impl Class {
         };
         demand.by_class(&SizeClasses::Table(classes.clone())).into_iter().map(of_one).collect()
     }
+}
+
+/// One line a class, and whether it was learned.
+pub(crate) fn table_of(classes: &[Class]) -> String {
+    let columns = ["class", "", "sizes", "requests", "share", "live at once", "held", "padding"];
+    let rows = classes.iter().map(|class| {
+        [
+            human(class.class),
+            if class.learned { String::new() } else { "general".into() },
+            class.sizes.to_string(),
+            class.requests.to_string(),
+            percent(class.share),
+            class.peak_buffers.to_string(),
+            or_none(class.held, human),
+            or_none(class.padding, percent),
+        ]
+    });
+    table(Some(columns), 1..2, rows)
 }

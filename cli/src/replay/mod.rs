@@ -3,7 +3,6 @@
 mod arguments;
 mod compare;
 mod row;
-mod table;
 
 use crate::device::{Device, on_device};
 use crate::interrupt::Interrupt;
@@ -11,7 +10,6 @@ use crate::pool_options::build;
 use crate::stdout::{print, print_json, warn};
 use crate::trace_options::progress_bar;
 pub(crate) use arguments::Arguments;
-use compare::Compare;
 use indicatif::ProgressBar;
 use row::Row;
 use std::error::Error;
@@ -30,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // An output that cannot be created is reported before the work.
     arguments.record.start(arguments.inputs(), 0)?;
     if arguments.compare {
-        return on_device!(arguments.pool.backend.as_ref(), |device| Compare(arguments).run(&device));
+        return on_device!(arguments.pool.backend.as_ref(), |device| compare::run(arguments, &device));
     }
     on_device!(arguments.pool.backend.as_ref(), |device| replay_all(arguments, &device))
 }
@@ -59,7 +57,7 @@ fn replay_all<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dy
     });
     bar.finish_and_clear();
     if !rows.is_empty() {
-        print(table::of(&rows))?;
+        print(row::table_of(&rows))?;
         warn_of_times();
     }
     outcome

@@ -1,6 +1,6 @@
-//! The result of one pass as a line of JSON.
+//! The result of one pass as a line of JSON, and results as tables.
 
-use crate::table::ratio;
+use crate::table::{human, or_none, percent, ratio, table};
 use serde::Serialize;
 use vrampool::{Backend, Pool, Source};
 use vrampool_trace::{Pass, Trace};
@@ -8,34 +8,34 @@ use vrampool_trace::{Pass, Trace};
 /// One pass. The names and their order are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    pub(crate) trace: String,
-    pub(crate) backend: &'static str,
-    pub(crate) size_classes: String,
-    pub(crate) pass: &'static str,
+    trace: String,
+    backend: &'static str,
+    size_classes: String,
+    pass: &'static str,
     /// Bytes that the new pool had reserved; unset if 0.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) initial_bytes: Option<u64>,
-    pub(crate) ops: u64,
-    pub(crate) ns_per_op: f64,
-    pub(crate) peak_requested: u64,
-    pub(crate) peak_live: u64,
-    pub(crate) peak_held: u64,
-    pub(crate) peak_reserved: u64,
-    pub(crate) peak_needed: u64,
-    pub(crate) hit_rate: f64,
-    pub(crate) bucket_hit_rate: f64,
-    pub(crate) driver_calls: u64,
+    initial_bytes: Option<u64>,
+    ops: u64,
+    ns_per_op: f64,
+    peak_requested: u64,
+    peak_live: u64,
+    peak_held: u64,
+    peak_reserved: u64,
+    peak_needed: u64,
+    hit_rate: f64,
+    bucket_hit_rate: f64,
+    driver_calls: u64,
     /// Only of pools whose source is virtual: the time of its calls, nanoseconds, and waits between streams,
     /// which are not among the calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) driver_ns: Option<u64>,
+    driver_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stream_waits: Option<u64>,
+    stream_waits: Option<u64>,
     /// Waits for memory that another stream used before.
-    pub(crate) reuse_waits: u64,
+    reuse_waits: u64,
     /// Only of passes that wrote what they got.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) corrupt_bytes: Option<u64>,
+    corrupt_bytes: Option<u64>,
 }
 
 impl Row {
@@ -64,14 +64,34 @@ impl Row {
             corrupt_bytes: pass.corrupt_bytes,
         }
     }
+}
 
-    /// Returns the ratio of peak bytes to the peak of requested bytes.
-    pub(crate) fn over_requested(&self, bytes: u64) -> Option<f64> {
-        ratio(bytes, self.peak_requested)
-    }
-
-    /// Returns the ratio of the peak of reserved bytes to the peak of needed bytes.
-    pub(crate) fn reserved_over_needed(&self) -> Option<f64> {
-        ratio(self.peak_reserved, self.peak_needed)
-    }
+/// The rates of each pass, then its times and bytes, a line each. Sizes are peaks, and ratios are of peaks.
+pub(crate) fn table_of(rows: &[Row]) -> String {
+    let rates = rows.iter().map(|row| {
+        [
+            row.trace.clone(),
+            row.pass.into(),
+            or_none(ratio(row.peak_reserved, row.peak_requested), |ratio| format!("{ratio:.3}")),
+            or_none(ratio(row.peak_reserved, row.peak_needed), |ratio| format!("{ratio:.2}")),
+            percent(row.hit_rate),
+            percent(row.bucket_hit_rate),
+            row.driver_calls.to_string(),
+        ]
+    });
+    let columns = ["trace", "pass", "reserved/requested", "reserved/needed", "hit rate", "buckets", "calls"];
+    let rates = table(Some(columns), 0..2, rates);
+    let bytes = rows.iter().map(|row| {
+        let [requested, live, held, reserved] =
+            [row.peak_requested, row.peak_live, row.peak_held, row.peak_reserved].map(human);
+        let [ops, time] = [row.ops.to_string(), format!("{:.1}", row.ns_per_op)];
+        [row.trace.clone(), row.pass.into(), ops, time, requested, live, held, reserved]
+    });
+    let columns = ["trace", "pass", "ops", "ns/op", "requested", "live", "held", "reserved"];
+    let bytes = table(Some(columns), 0..2, bytes);
+    let classes = rows.first().map_or("", |row| &row.size_classes);
+    format!(
+        "{rates}\n\n{bytes}\n\n\
+         Ratios are of peaks; needed bytes are in use. Calls: of the driver.\nSize classes: {classes}"
+    )
 }

@@ -22,13 +22,15 @@ const STEPS: usize = 8;
 pub(crate) enum Workload {
     /// One of so many bytes, as the text names them.
     Pair(u64, &'static str),
-    Single,
     Batch,
     PingPong,
     Doublings,
 }
 
 impl Workload {
+    /// A single pair of cuArena's size.
+    pub(crate) const SINGLE: Self = Self::Pair(8 * MIB, "8 MiB");
+
     /// Single pairs of three sizes.
     pub(crate) const PAIRS: [Self; 3] =
         [Self::Pair(4 * KIB, "4 KiB"), Self::Pair(64 * KIB, "64 KiB"), Self::Pair(MIB, "1 MiB")];
@@ -36,7 +38,6 @@ impl Workload {
     pub(crate) fn case(self) -> &'static str {
         match self {
             Self::Pair(_, case) => case,
-            Self::Single => "8 MiB",
             Self::Batch => "512 x 1 KiB",
             Self::PingPong => "4 x 1 MiB",
             Self::Doublings => "1 MiB to 128 MiB",
@@ -48,7 +49,6 @@ impl Workload {
     pub(crate) fn most_bytes(self) -> u64 {
         match self {
             Self::Pair(bytes, _) => bytes,
-            Self::Single => 8 * MIB,
             Self::Batch => BATCH as u64 * KIB,
             Self::PingPong => SLOTS as u64 * MIB,
             Self::Doublings => MIB << (STEPS - 1),
@@ -63,7 +63,6 @@ impl Workload {
     ) -> Result<Figures, E> {
         match self {
             Self::Pair(bytes, _) => pairs(allocate, bytes, effort),
-            Self::Single => pairs(allocate, 8 * MIB, effort),
             Self::Batch => batch(allocate, effort),
             Self::PingPong => ping_pong(allocate, effort),
             Self::Doublings => doublings(allocate, effort),

@@ -1,14 +1,12 @@
 //! The trace that a command reads, and how.
 
-use crate::trace_options::{STDIN, TraceOptions};
+use crate::trace_options::{STDIN, TraceOptions, spinner};
 use clap::Args;
-use indicatif::ProgressBar;
-use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufRead};
 use std::path::PathBuf;
 use vrampool_trace::output::shown;
-use vrampool_trace::{Format, Import, Trace};
+use vrampool_trace::{Format, Import, Trace, TraceError};
 
 /// The trace to read.
 #[derive(Debug, Clone, Args)]
@@ -40,8 +38,9 @@ impl Input {
         is_json.then_some(input)
     }
 
-    /// Reads it, with its name beside `spinner` meanwhile.
-    pub(crate) fn read(&self, spinner: &ProgressBar) -> Result<Trace, Box<dyn Error>> {
+    /// Reads it, with its name beside a spinner meanwhile.
+    pub(crate) fn read(&self) -> Result<Trace, TraceError> {
+        let spinner = spinner();
         spinner.set_message(format!("reading {}", shown(&self.file)));
         let mut import = Import::new();
         if let Some(format) = self.from {
@@ -52,6 +51,6 @@ impl Input {
         }
         let trace = self.options.read(&self.file, import);
         spinner.finish_and_clear();
-        Ok(trace?)
+        trace
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 impl Convert {
     fn run(&self) -> Result<(), Box<dyn Error>> {
         let output = Output::create(&self.output)?.distinct_from([&self.input.file])?;
-        let trace = self.input.read(&spinner())?;
+        let trace = self.input.read()?;
         let spinner = spinner();
         spinner.set_message(format!("writing {}", shown(&self.output)));
         let format = self.to.unwrap_or_else(|| Format::of_name(&self.output));
@@ -88,7 +88,7 @@ impl Convert {
 
 impl Show {
     fn run(&self) -> Result<(), Box<dyn Error>> {
-        let trace = self.input.read(&spinner())?;
+        let trace = self.input.read()?;
         let (summary, sizes) = (trace.summary(), trace.size_ranges());
         if self.json {
             print_json(&Line { row: "trace", of: &summary })?;

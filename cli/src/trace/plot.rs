@@ -57,7 +57,7 @@ fn draw<D: Device>(arguments: &Arguments, device: &D, output: Output) -> Result<
     let plot = match arguments.input.snapshot() {
         Some(json) => Plot::snapshot(json),
         None => {
-            let trace = arguments.input.read(&spinner())?;
+            let trace = arguments.input.read()?;
             let spinner = spinner();
             spinner.set_message(format!("replaying {}", trace.name()));
             let device = device.with_memory(arguments.device_memory);

@@ -123,7 +123,8 @@ impl Replay {
         for _ in 0..self.program.streams {
             let stream = pool.device().create_stream().map_err(|source| {
                 let (needed, made) = (self.program.streams as u32, streams.len() as u32);
-                self.failed(TraceFault::Streams { streams: needed, made, source: source.into() })
+                let fault = TraceFault::Streams { streams: needed, made, source: source.into() };
+                Place::default().error(&*self.trace, fault)
             })?;
             streams.push(stream);
         }
@@ -170,12 +171,8 @@ impl Replay {
         place.error(&*self.trace, TraceFault::Pool(source))
     }
 
-    fn untouched(&self, pass: u32, source: Error) -> TraceError {
+    pub(crate) fn untouched(&self, pass: u32, source: Error) -> TraceError {
         let place = Place { pass: Some(pass), ..Place::default() };
         place.error(&*self.trace, TraceFault::Touch(source))
-    }
-
-    fn failed(&self, fault: TraceFault) -> TraceError {
-        Place::default().error(&*self.trace, fault)
     }
 }

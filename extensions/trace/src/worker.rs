@@ -13,7 +13,7 @@ pub(crate) struct Worker<'a, B: Backend> {
     program: &'a Program,
     pool: &'a Pool<B>,
     streams: Vec<B::Stream>,
-    slots: Vec<Option<Buffer<B>>>,
+    pub(crate) slots: Vec<Option<Buffer<B>>>,
     verifier: Option<Verifier<'a, B>>,
 }
 
@@ -39,14 +39,21 @@ impl<'a, B: Backend> Worker<'a, B> {
 
     /// Replays the program. What it does not free stays live, also after an error.
     pub(crate) fn run(&mut self) -> Result<(), Halt> {
-        if self.verifier.is_some() { self.steps(Self::touch) } else { self.steps(Self::step) }
+        match self.verifier {
+            Some(_) => self.steps(|worker, _, step| worker.touch(step)),
+            None => self.steps(|worker, _, step| worker.step(step)),
+        }
     }
 
+    /// Calls `act` with the number of each event and its step.
     #[inline(always)]
-    fn steps(&mut self, step: impl Fn(&mut Self, Step) -> Result<(), Error>) -> Result<(), Halt> {
+    pub(crate) fn steps(
+        &mut self,
+        mut act: impl FnMut(&mut Self, usize, Step) -> Result<(), Error>,
+    ) -> Result<(), Halt> {
         let program = self.program;
-        for (event, &next) in program.steps.iter().enumerate() {
-            step(self, next).map_err(|source| Halt { event, source })?;
+        for (event, &step) in program.steps.iter().enumerate() {
+            act(self, event, step).map_err(|source| Halt { event, source })?;
         }
         Ok(())
     }
@@ -68,8 +75,9 @@ impl<'a, B: Backend> Worker<'a, B> {
         outcome
     }
 
+    /// Allocates or frees.
     #[inline]
-    fn step(&mut self, step: Step) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, step: Step) -> Result<(), Error> {
         match step {
             Step::Allocate { size, slot, stream } => {
                 self.slots[slot as usize] = Some(self.pool.allocate(size, &self.streams[stream as usize])?);

@@ -28,13 +28,10 @@ impl fmt::Display for Place {
             ("byte", self.offset),
             ("device", self.device.map(u64::from)),
             ("event", self.event.map(u64::from)),
+            ("in pass", self.pass.map(|pass| u64::from(pass) + 1)),
         ];
         for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
             write!(f, "{between}{name} {number}")?;
-            between = ", ";
-        }
-        if let Some(pass) = self.pass {
-            write!(f, "{between}in pass {}", pass + 1)?;
             between = ", ";
         }
         match self.field {

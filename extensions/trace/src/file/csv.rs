@@ -23,88 +23,69 @@ pub(crate) fn origin(line: &[u8]) -> Result<Origin, Wrong> {
 
 /// Reads one line that is not the header. So many origins have numbers.
 pub(crate) fn event(line: &[u8], origins: u32) -> Result<TraceEvent, Wrong> {
-    let mut fields = Fields { rest: Some(line) };
-    let op = match fields.next("op")? {
+    let mut fields = fields(line);
+    let op = match next(&mut fields, "op")? {
         b"a" => Op::Allocate,
         b"f" => Op::Free,
         other => return Err(("op", unknown_op(other))),
     };
-    let event = TraceEvent {
-        op,
-        id: fields.number("id")?,
-        size: fields.number("size")?,
-        stream: fields.number("stream")?,
-        t_us: fields.number("t_us")?,
-        origin: 0,
+    let mut number = |name| number(next(&mut fields, name)?, name);
+    let [id, size] = [number("id")?, number("size")?];
+    let [stream, t_us] = [number("stream")?, number("t_us")?];
+    let event = TraceEvent { op, id, size, stream, t_us, origin: 0 };
+    let Some(text) = fields.next() else { return Ok(event) };
+    if op == Op::Free || origins == 0 {
+        return Err(("t_us", TraceFault::Extra));
+    }
+    let number = self::number(text, "origin")?;
+    let Some(origin) = u32::try_from(number).ok().filter(|origin| *origin <= origins) else {
+        return Err((
+            "origin",
+            TraceFault::invalid(format!(
+                "no line `o,POOL,SITE` above is number {number}; define the origin first, or omit the sixth field"
+            )),
+        ));
     };
-    match (fields.rest, event.op) {
-        (None, _) => Ok(event),
-        (Some(_), Op::Allocate) if origins > 0 => {
-            let number = fields.number("origin")?;
-            let origin = u32::try_from(number).ok().filter(|origin| *origin <= origins);
-            let unknown = || {
-                TraceFault::invalid(format!(
-                    "no line `o,POOL,SITE` above is number {number}; define the origin first, or omit the sixth field"
-                ))
-            };
-            let origin = origin.ok_or_else(|| ("origin", unknown()))?;
-            if fields.rest.is_none() {
-                Ok(TraceEvent { origin, ..event })
-            } else {
-                Err(("origin", TraceFault::Extra))
-            }
-        }
-        _ => Err(("t_us", TraceFault::Extra)),
+    match fields.next() {
+        None => Ok(TraceEvent { origin, ..event }),
+        Some(_) => Err(("origin", TraceFault::Extra)),
     }
 }
 
 /// Reads the last line: how many events there are, their checksum, and the allocations that a recording dropped.
 pub(crate) fn end(line: &[u8]) -> Result<[u64; 3], Wrong> {
-    let mut fields = Fields { rest: Some(line) };
-    fields.next("op")?;
-    let end = [fields.number("id")?, fields.number("size")?, fields.number("stream")?];
+    let mut fields = fields(line);
+    next(&mut fields, "op")?;
+    let mut number = |name| number(next(&mut fields, name)?, name);
+    let end = [number("id")?, number("size")?, number("stream")?];
     // Twice, because the checksum does not cover it.
-    match (fields.number("t_us")?, fields.rest) {
+    match (number("t_us")?, fields.next()) {
         (dropped, None) if dropped == end[2] => Ok(end),
         _ => Err(("t_us", TraceFault::Extra)),
     }
 }
 
-struct Fields<'a> {
-    /// What is behind the last comma; `None` when there was none.
-    rest: Option<&'a [u8]>,
+fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b',')
 }
 
-impl<'a> Fields<'a> {
-    fn next(&mut self, name: &'static str) -> Result<&'a [u8], Wrong> {
-        let rest = self.rest.take().ok_or((name, TraceFault::Missing))?;
-        let Some(comma) = rest.iter().position(|&byte| byte == b',') else {
-            return Ok(rest);
-        };
-        self.rest = Some(&rest[comma + 1..]);
-        Ok(&rest[..comma])
-    }
-
-    fn number(&mut self, name: &'static str) -> Result<u64, Wrong> {
-        let text = self.next(name)?;
-        number(text).map_err(|fault| (name, fault))
-    }
+fn next<'a>(fields: &mut impl Iterator<Item = &'a [u8]>, name: &'static str) -> Result<&'a [u8], Wrong> {
+    fields.next().ok_or((name, TraceFault::Missing))
 }
 
 /// Digits alone: no sign, no space, no separator.
-fn number(text: &[u8]) -> Result<u64, TraceFault> {
+fn number(text: &[u8], field: &'static str) -> Result<u64, Wrong> {
     let is_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    let add = |sum: u64, digit: &u8| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-    let what = match text {
-        [b'-', digits @ ..] if is_digits(digits) => "negative",
-        digits if is_digits(digits) => match digits.iter().try_fold(0, add) {
-            Some(number) => return Ok(number),
-            None => "too large",
-        },
+    let digits = str::from_utf8(text).ok().filter(|_| is_digits(text));
+    let what = match (digits.map(str::parse), text) {
+        (Some(Ok(number)), _) => return Ok(number),
+        (Some(Err(_)), _) => "too large",
+        (None, [b'-', digits @ ..]) if is_digits(digits) => "negative",
         _ => "not a number",
     };
     let (found, max) = (shown(text), u64::MAX);
-    Err(TraceFault::invalid(format!("`{found}` is {what}; write a whole number from 0 to {max}")))
+    let text = format!("`{found}` is {what}; write a whole number from 0 to {max}");
+    Err((field, TraceFault::invalid(text)))
 }
 
 fn unknown_op(found: &[u8]) -> TraceFault {

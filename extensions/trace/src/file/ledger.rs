@@ -33,9 +33,14 @@ impl Ledger {
             return Err(("stream", TraceFault::TooManyStreams(stream)));
         }
         self.streams.insert(stream);
-        let size = match event.op {
-            Op::Allocate => self.allocate(event.id, event.size, line).map(|()| event.size)?,
-            Op::Free => self.free(event.id, line)?,
+        let size = match (event.op, self.ids.get(&event.id).copied()) {
+            (Op::Allocate, None) => self.allocate(event.id, event.size, line).map(|()| event.size)?,
+            (Op::Free, Some(State::Live { size, .. })) => {
+                self.ids.insert(event.id, State::Freed { line });
+                self.live_bytes -= size;
+                size
+            }
+            (op, state) => return Err(("id", TraceFault::invalid(wrong_id(op, event.id, state)))),
         };
         let by_us = self.last_us.saturating_sub(event.t_us);
         self.last_us = event.t_us;
@@ -43,19 +48,6 @@ impl Ledger {
     }
 
     fn allocate(&mut self, id: u64, size: u64, line: u64) -> Result<(), Wrong> {
-        match self.ids.get(&id) {
-            Some(&State::Live { since, .. }) => {
-                return Err(invalid_id(format!(
-                    "{id} is live since line {since}; free it first, or give this allocation an id of its own"
-                )));
-            }
-            Some(&State::Freed { line }) => {
-                return Err(invalid_id(format!(
-                    "{id} named an allocation that was freed in line {line}; give each allocation an id of its own"
-                )));
-            }
-            None => {}
-        }
         let Some(live) = self.live_bytes.checked_add(size) else {
             return Err(("size", TraceFault::too_much_live(self.live_bytes, size)));
         };
@@ -67,25 +59,24 @@ impl Ledger {
         self.peak_bytes = self.peak_bytes.max(live);
         Ok(())
     }
-
-    /// Returns the size of the allocation.
-    fn free(&mut self, id: u64, line: u64) -> Result<u64, Wrong> {
-        match self.ids.get(&id).copied() {
-            None => Err(invalid_id(format!(
-                "{id} was never allocated; record from the start of the program, or leave this free out"
-            ))),
-            Some(State::Freed { line }) => Err(invalid_id(format!(
-                "{id} was already freed in line {line}; an allocation is freed once, leave this one out"
-            ))),
-            Some(State::Live { size, .. }) => {
-                self.ids.insert(id, State::Freed { line });
-                self.live_bytes -= size;
-                Ok(size)
-            }
-        }
-    }
 }
 
-fn invalid_id(text: String) -> Wrong {
-    ("id", TraceFault::invalid(text))
+/// Why an id is not of this operation's allocation.
+fn wrong_id(op: Op, id: u64, state: Option<State>) -> String {
+    match (op, state) {
+        (_, None) => {
+            format!("{id} was never allocated; record from the start of the program, or leave this free out")
+        }
+        (_, Some(State::Live { since, .. })) => {
+            format!(
+                "{id} is live since line {since}; free it first, or give this allocation an id of its own"
+            )
+        }
+        (Op::Allocate, Some(State::Freed { line })) => format!(
+            "{id} named an allocation that was freed in line {line}; give each allocation an id of its own"
+        ),
+        (Op::Free, Some(State::Freed { line })) => {
+            format!("{id} was already freed in line {line}; an allocation is freed once, leave this one out")
+        }
+    }
 }

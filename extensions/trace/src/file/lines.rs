@@ -14,8 +14,9 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads lines one after the other into the same memory.
 pub(crate) struct Lines<'a> {
-    input: Box<dyn BufRead + 'a>,
-    is_gzip: bool,
+    /// What is left.
+    pub(crate) input: Box<dyn BufRead + 'a>,
+    pub(crate) is_gzip: bool,
     line: Vec<u8>,
 }
 
@@ -33,16 +34,10 @@ impl<'a> Lines<'a> {
     /// What it begins with, which stays to be read.
     pub(crate) fn head(&mut self) -> Result<Vec<u8>, TraceFault> {
         let mut head = Vec::with_capacity(HEAD as usize);
-        let read = (&mut self.input).take(HEAD).read_to_end(&mut head);
-        read.map_err(|error| read_fault(self.is_gzip)(error))?;
+        (&mut self.input).take(HEAD).read_to_end(&mut head).map_err(TraceFault::Read)?;
         let rest = mem::replace(&mut self.input, Box::new(io::empty()));
         self.input = Box::new(io::Cursor::new(head.clone()).chain(rest));
         Ok(head)
-    }
-
-    /// What is left, not as lines, and what its errors mean.
-    pub(crate) fn into_input(self) -> (Box<dyn BufRead + 'a>, fn(io::Error) -> TraceFault) {
-        (self.input, read_fault(self.is_gzip))
     }
 
     /// The next line; `None` at the end. A line that the file ends in is an error.
@@ -50,9 +45,7 @@ impl<'a> Lines<'a> {
         self.line.clear();
         // Two more for `\r\n`: a line that fills this without ending is too long, and no more of it is read.
         let mut bounded = (&mut self.input).take(MAX_LINE_BYTES as u64 + 2);
-        if let Err(error) = bounded.read_until(b'\n', &mut self.line) {
-            return Err(read_fault(self.is_gzip)(error));
-        }
+        bounded.read_until(b'\n', &mut self.line).map_err(TraceFault::Read)?;
         if self.line.is_empty() {
             return Ok(None);
         }
@@ -65,11 +58,9 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn read_fault(is_gzip: bool) -> fn(io::Error) -> TraceFault {
-    if !is_gzip {
-        return TraceFault::Read;
-    }
-    |error| match error.kind() {
+/// The fault of gzip data that cannot be read.
+pub(crate) fn gzip_fault(error: io::Error) -> TraceFault {
+    match error.kind() {
         io::ErrorKind::UnexpectedEof => TraceFault::CutOff("in its gzip data"),
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => TraceFault::Gzip(error),
         _ => TraceFault::Read(error),

@@ -24,6 +24,9 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The one of number 0.
+    pub(crate) const UNKNOWN: Self = Self { pool: String::new(), site: String::new() };
+
     /// Of the first bytes of the pool's name, in which a comma is a semicolon, and the last bytes of the site.
     pub(crate) fn new(pool: &str, site: &str) -> Self {
         let clean = |text: &str| text.replace(char::is_control, "\u{fffd}");

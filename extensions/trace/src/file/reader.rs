@@ -215,9 +215,8 @@ impl Trace {
     /// Which pool and line of code requested the memory of an allocation; empty where that is unknown.
     #[must_use]
     pub fn origin(&self, event: &TraceEvent) -> &Origin {
-        static UNKNOWN: Origin = Origin { pool: String::new(), site: String::new() };
         let number = event.origin as usize;
-        number.checked_sub(1).and_then(|place| self.origins.get(place)).unwrap_or(&UNKNOWN)
+        number.checked_sub(1).and_then(|place| self.origins.get(place)).unwrap_or(const { &Origin::UNKNOWN })
     }
 
     /// The most bytes that were live at once, before any rounding.
@@ -261,7 +260,7 @@ impl<'a> FromIterator<&'a TraceEvent> for Demand {
 }
 
 /// Notes the field that is wrong.
-fn field(place: &mut Place, (field, fault): Wrong) -> TraceFault {
+pub(super) fn field(place: &mut Place, (field, fault): Wrong) -> TraceFault {
     place.field = Some(field);
     fault
 }

@@ -50,24 +50,18 @@ pub fn parse(reader: impl Read) -> Result<SizeTable, TraceError> {
 }
 
 fn read(reader: impl Read, path: &Path) -> Result<SizeTable, TraceError> {
-    let read = || -> Result<SizeTable, (Option<u64>, TraceFault)> {
-        let mut text = Vec::new();
-        // One more byte than allowed reveals a longer file.
-        let bounded = reader.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
-        bounded.map_err(|error| (None, TraceFault::Read(error)))?;
-        let (classes, is_counted) = parse_text(&text)?;
-        if !is_counted {
-            let path = shown_path(path);
-            // The public path of this module.
-            logging::warn!(
-                target: "vrampool_trace::fitted",
-                "{path}: the file has no last line that counts its sizes, so a cut cannot be noticed; save it again"
-            );
-        }
-        Ok(classes)
-    };
-    read()
-        .map_err(|(line, fault)| Place { line, ..Place::default() }.error(path.display().to_string(), fault))
+    let mut place = Place::default();
+    let (classes, is_counted) =
+        parse_text(reader, &mut place).map_err(|fault| place.error(path.display().to_string(), fault))?;
+    if !is_counted {
+        let path = shown_path(path);
+        // The public path of this module.
+        logging::warn!(
+            target: "vrampool_trace::fitted",
+            "{path}: the file has no last line that counts its sizes, so a cut cannot be noticed; save it again"
+        );
+    }
+    Ok(classes)
 }
 
 /// Writes the classes to a file, replacing the previous one.
@@ -95,16 +89,19 @@ fn checksum(sizes: &[u64]) -> u32 {
     sum.sum()
 }
 
-/// Parses the classes, and returns whether a last line counts them.
-fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault)> {
+/// Parses the classes, and returns whether a last line counts them. `place` is the one being read.
+fn parse_text(reader: impl Read, place: &mut Place) -> Result<(SizeTable, bool), TraceFault> {
+    let mut text = Vec::new();
+    // One more byte than allowed reveals a longer file.
+    reader.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text).map_err(TraceFault::Read)?;
     if text.len() > MAX_FILE_BYTES {
-        let text = format!(
+        return Err(TraceFault::invalid(format!(
             "the file is longer than {MAX_FILE_BYTES} bytes; fitted classes are a header and one size per line"
-        );
-        return Err((None, TraceFault::invalid(text)));
+        )));
     }
     let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
-    let (_, first) = lines.next().ok_or((None, TraceFault::CutOff("in its first line")))?;
+    let (number, first) = lines.next().ok_or(TraceFault::CutOff("in its first line"))?;
+    place.line = Some(number);
     let is_counted = match ended(first) {
         Some(line) if line == HEADER.as_bytes() => true,
         Some(line) if line == UNCOUNTED.as_bytes() => false,
@@ -112,42 +109,43 @@ fn parse_text(text: &[u8]) -> Result<(SizeTable, bool), (Option<u64>, TraceFault
             .iter()
             .any(|header| header.as_bytes().starts_with(first.trim_ascii_end())) =>
         {
-            return Err((Some(1), TraceFault::CutOff("in its first line")));
+            return Err(TraceFault::CutOff("in its first line"));
         }
-        _ => return Err((Some(1), TraceFault::header(&shown(first), CLASS_HEADERS))),
+        _ => return Err(TraceFault::header(&shown(first), CLASS_HEADERS)),
     };
     let (mut sizes, mut is_ended) = (Vec::new(), false);
     for (number, line) in lines {
-        let at = |fault| (Some(number), fault);
-        let line = ended(line).ok_or(at(TraceFault::CutOff("in this line")))?;
+        place.line = Some(number);
+        let line = ended(line).ok_or(TraceFault::CutOff("in this line"))?;
         let words = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
         if words.is_empty() {
             continue;
         }
         if is_ended {
-            return Err(at(TraceFault::Trailing));
+            return Err(TraceFault::Trailing);
         }
         if is_counted && words.starts_with(END) {
             let expected = format!("end {} {:08x}", sizes.len(), checksum(&sizes));
             if words != expected.as_bytes() {
-                return Err(at(TraceFault::altered(&shown(words), &expected, UNCOUNTED)));
+                return Err(TraceFault::altered(&shown(words), &expected, UNCOUNTED));
             }
             is_ended = true;
             continue;
         }
-        let size = size(words).map_err(at)?;
+        let size = size(words)?;
         match sizes.last() {
             Some(&before) if size <= before => {
-                return Err(at(TraceFault::invalid(format!(
+                return Err(TraceFault::invalid(format!(
                     "{size} is not larger than {before} in the previous line; write each size once, smallest first"
-                ))));
+                )));
             }
-            _ if sizes.len() == MAX_CLASSES => return Err(at(TraceFault::TooManyClasses)),
+            _ if sizes.len() == MAX_CLASSES => return Err(TraceFault::TooManyClasses),
             _ => sizes.push(size),
         }
     }
+    place.line = None;
     match is_counted && !is_ended {
-        true => Err((None, TraceFault::CutOff("without the last line `end`"))),
+        true => Err(TraceFault::CutOff("without the last line `end`")),
         false => Ok((SizeTable::new(sizes), is_counted)),
     }
 }

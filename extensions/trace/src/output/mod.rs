@@ -104,10 +104,7 @@ impl Output {
     }
 
     /// What was written so far, from its first byte. Reading and writing share one position.
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub fn written(&self) -> io::Result<File> {
+    pub(crate) fn written(&self) -> io::Result<File> {
         let mut file = self.part.file.try_clone()?;
         file.seek(SeekFrom::Start(0))?;
         Ok(file)
@@ -137,8 +134,7 @@ impl Output {
     }
 
     /// The error of a write to this output that failed.
-    #[must_use]
-    pub fn fault(&self, source: io::Error) -> TraceError {
+    pub(crate) fn fault(&self, source: io::Error) -> TraceError {
         TraceError::of(&self.path, TraceFault::Write(source))
     }
 }

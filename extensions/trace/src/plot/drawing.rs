@@ -22,8 +22,9 @@ pub(super) struct Drawing {
     pub(super) origins: Vec<Origin>,
     /// Addresses with memory behind them and their bytes, from an event on.
     pub(super) pages: Vec<(u64, Vec<(u64, u64)>)>,
-    /// What a snapshot has of memory without a live block; `None` of a trace.
-    pub(super) kept: Option<Vec<Kept>>,
+    /// Of a snapshot, addresses of memory without a live block, and their bytes: first what is idle, then what was freed
+    /// and device work still uses. `None` of a trace.
+    pub(super) kept: Option<[Vec<(u64, u64)>; 2]>,
     pub(super) samples: Vec<[u64; FIGURES]>,
 }
 
@@ -39,15 +40,6 @@ pub(super) struct Block {
     pub(super) address: Option<u64>,
     /// The number of its origin; 0 if that is unknown.
     pub(super) origin: u32,
-}
-
-/// Memory of a pool that no live block has.
-#[derive(Debug)]
-pub(super) struct Kept {
-    /// Freed, and device work still uses it. Otherwise idle.
-    pub(super) is_pending: bool,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
 }
 
 impl Drawing {

@@ -2,7 +2,6 @@
 //! the blocks of each moment; and single charts as SVG.
 
 mod colours;
-mod columns;
 mod drawing;
 mod page;
 mod picture;
@@ -15,7 +14,7 @@ use super::error::{TraceError, TraceFault};
 use super::file::reader::Trace;
 use super::program::Step;
 use super::replay::Replay;
-use super::worker::Halt;
+use super::worker::Worker;
 use bytesize::ByteSize;
 use drawing::{Block, Drawing, FIGURES};
 pub use picture::{Picture, UnknownPicture};
@@ -60,19 +59,20 @@ impl Plot {
     /// [`TraceError`]; the buffers that were live are dropped.
     pub fn replay<B: Backend>(trace: &Trace, pool: &Pool<B>) -> Result<Self, TraceError> {
         let replay = Replay::new(trace);
-        let (program, streams) = (&replay.program, replay.streams(pool)?);
-        let mut slots: Vec<_> = (0..program.slots).map(|_| None).collect();
+        let program = &replay.program;
+        let worker = Worker::new(program, pool, replay.streams(pool)?, None);
+        let mut worker = worker.map_err(|source| replay.untouched(0, source))?;
+        let mut in_slots = vec![0; program.slots];
         let (mut blocks, mut samples) = (Vec::new(), Vec::new());
         let (mut live, mut requested) = (0, Vec::with_capacity(program.steps.len()));
         let (mut ranges, mut pages) = (0, Vec::<(u64, Vec<_>)>::new());
         let (before, every) = (pool.stats(), program.steps.len().div_ceil(SAMPLES).max(1));
-        let failed = |event, source| replay.halted(0, Halt { event, source });
-        for (event, &step) in program.steps.iter().enumerate() {
+        let outcome = worker.steps(|worker, event, step| {
+            worker.step(step)?;
             match step {
                 Step::Allocate { size, slot, stream } => {
-                    let buffer = pool
-                        .allocate(size, &streams[usize::from(stream)])
-                        .map_err(|source| failed(event, source))?;
+                    let Some(buffer) = &worker.slots[slot as usize] else { return Ok(()) };
+                    in_slots[slot as usize] = blocks.len();
                     blocks.push(Block {
                         start: event as u64,
                         events: 0,
@@ -83,18 +83,11 @@ impl Plot {
                         origin: trace.events()[event].origin,
                     });
                     live += size;
-                    slots[slot as usize] = Some((blocks.len() - 1, buffer));
                 }
                 Step::Free { slot } | Step::FreeOn { slot, .. } => {
-                    let Some((block, buffer)) = slots[slot as usize].take() else { continue };
-                    let Block { start, events, size, .. } = &mut blocks[block];
+                    let Block { start, events, size, .. } = &mut blocks[in_slots[slot as usize]];
                     *events = event as u64 - *start;
                     live -= *size;
-                    if let Step::FreeOn { stream, .. } = step {
-                        buffer
-                            .record_stream(&streams[usize::from(stream)])
-                            .map_err(|source| failed(event, source))?;
-                    }
                 }
             }
             requested.push(live);
@@ -108,7 +101,9 @@ impl Plot {
                 }
                 samples.push(sample(event, &stats, &before));
             }
-        }
+            Ok(())
+        });
+        outcome.map_err(|halt| replay.halted(0, halt))?;
         let after = pool.stats();
         Ok(Self(Drawing {
             name: trace.name().into(),

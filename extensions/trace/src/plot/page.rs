@@ -1,21 +1,24 @@
 //! The page with all charts.
 
 use super::colours::{LIMIT, PALETTE, SERIES};
-use super::columns::Columns;
-use super::drawing::{Block, Drawing, FIGURES, Kept};
+use super::drawing::{Block, Drawing, FIGURES};
 use super::segments;
 use crate::file::origin::Origin;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flate2::{Compression, write::GzEncoder};
+use serde::Serialize;
 use std::io::{self, Write};
-use std::iter;
+use std::{iter, mem};
 
-/// It reads the columns that [`html`] puts in the place of `DATA`.
+/// It reads the [`data`] that [`html`] puts in the place of `DATA`.
 const PAGE: &str = include_str!("page.html");
+
+/// Numbers of JavaScript are exact up to here.
+const MOST: u64 = 1 << 53;
 
 pub(super) fn html(drawing: &Drawing) -> io::Result<String> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    packed.write_all(&columns(drawing))?;
+    packed.write_all(&serde_json::to_vec(&data(drawing))?)?;
     let colours = format!("PALETTE = {PALETTE:?}, SERIES = {SERIES:?}, LIMIT = {LIMIT:?}");
     let data = BASE64_STANDARD.encode(packed.finish()?);
     // The data last: they may contain a name of what is replaced.
@@ -23,60 +26,45 @@ pub(super) fn html(drawing: &Drawing) -> io::Result<String> {
 }
 
 /// In the order in which the page reads them.
-fn columns(drawing: &Drawing) -> Vec<u8> {
-    let (blocks, samples) = (&drawing.blocks, &drawing.samples);
+fn data(drawing: &Drawing) -> impl Serialize {
+    let Drawing { name, settings, figures, limit, times, blocks, origins, pages, kept, samples, .. } =
+        drawing;
     let segments = drawing.segments();
-    let mut columns = Columns::default();
-    columns.text(&drawing.name);
-    columns.text(&drawing.settings);
-    columns.number(drawing.figures.len() as u64);
-    for (name, value) in &drawing.figures {
-        columns.text(name);
-        columns.text(value);
-    }
-    columns.number(drawing.limit);
-    columns.number(drawing.times.len() as u64);
-    columns.differences(drawing.times.iter().copied());
-    columns.number(blocks.len() as u64);
-    columns.differences(blocks.iter().map(|block| block.start));
-    let fields: [fn(&Block) -> u64; 5] =
-        [|b| b.events, |b| b.size, |b| b.capacity, |b| b.stream, |b| b.origin.into()];
-    for field in fields {
-        blocks.iter().for_each(|block| columns.number(field(block)));
-    }
-    columns.number(drawing.origins.len() as u64 + 1);
-    for Origin { pool, site } in iter::once(&Origin::default()).chain(&drawing.origins) {
-        columns.text(pool);
-        columns.text(site);
-    }
-    columns.number(u64::from(!segments.is_empty()));
-    let place = |block: &Block| block.address.map_or(0, |address| segments::place(&segments, address));
-    columns.differences(blocks.iter().map(place));
-    columns.number(segments.len() as u64);
-    for segment in &segments {
-        columns.number(segment.address);
-        columns.number(segment.place);
-    }
-    columns.number(drawing.pages.len() as u64);
-    for (event, ranges) in &drawing.pages {
-        columns.number(*event);
-        columns.number(ranges.len() as u64);
-        for &(address, bytes) in ranges {
-            columns.number(segments::place(&segments, address));
-            columns.number(bytes);
-        }
-    }
-    let kept = drawing.kept.as_deref().unwrap_or_default();
-    columns.number(kept.len() as u64);
-    for Kept { is_pending, address, bytes } in kept {
-        columns.number(1 + u64::from(*is_pending));
-        columns.number(segments::place(&segments, *address));
-        columns.number(*bytes);
-    }
-    columns.number(drawing.kept.is_some().into());
-    columns.number(samples.len() as u64);
-    for field in 0..FIGURES {
-        columns.differences(samples.iter().map(|sample| sample[field]));
-    }
-    columns.finish()
+    let place = |address| segments::place(&segments, address);
+    let placed = |&(address, bytes): &(u64, u64)| (place(address), bytes);
+    let column = |of: fn(&Block) -> u64| blocks.iter().map(of).collect::<Vec<_>>();
+    let origins = iter::once(const { &Origin::UNKNOWN }).chain(origins).map(|of| (&of.pool, &of.site));
+    let pages = pages.iter().map(|(event, ranges)| (event, ranges.iter().map(placed).collect::<Vec<_>>()));
+    // Idle memory is state 1, pending frees are 2.
+    let states = kept.iter().flatten().zip(1..);
+    let states = states.flat_map(|(of, state)| of.iter().map(placed).map(move |placed| (state, placed)));
+    let samples = (0..FIGURES).map(|field| differences(samples.iter().map(|sample| sample[field])));
+    (
+        (name, settings, figures, limit, kept.is_some()),
+        differences(times.iter().copied()),
+        (
+            differences(blocks.iter().map(|block| block.start)),
+            column(|block| block.events),
+            column(|block| block.size),
+            column(|block| block.capacity),
+            column(|block| block.stream),
+            column(|block| block.origin.into()),
+            differences(blocks.iter().map(|block| block.address.map_or(0, place))),
+        ),
+        origins.collect::<Vec<_>>(),
+        segments.iter().map(|segment| (segment.address, segment.place)).collect::<Vec<_>>(),
+        pages.collect::<Vec<_>>(),
+        states.collect::<Vec<_>>(),
+        samples.collect::<Vec<_>>(),
+    )
+}
+
+/// Each number as its difference from the one before, in few digits. Larger numbers are 2⁵³.
+fn differences(numbers: impl Iterator<Item = u64>) -> Vec<i64> {
+    let mut before = 0;
+    let difference = |number: u64| {
+        let number = number.min(MOST) as i64;
+        number - mem::replace(&mut before, number)
+    };
+    numbers.map(difference).collect()
 }

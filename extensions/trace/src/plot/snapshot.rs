@@ -1,6 +1,6 @@
 //! Snapshots of pools, as C and Python write them, as pictures.
 
-use super::drawing::{Block, Drawing, Kept};
+use super::drawing::{Block, Drawing};
 use crate::error::TraceFault;
 use crate::file::origin::{Origin, Origins};
 use bytesize::ByteSize;
@@ -54,54 +54,38 @@ pub(super) fn read(json: impl Read) -> Result<Drawing, TraceFault> {
     let wrong = |error: io::Error| TraceFault::Snapshot(error);
     let snapshot: Snapshot =
         serde_json::from_reader(io::BufReader::new(json)).map_err(|error| wrong(error.into()))?;
-    let (mut blocks, mut kept, mut pages) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut blocks, mut idle, mut pending, mut pages) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut origins, mut streams) = (Origins::default(), HashMap::new());
-    for Segment { extent: segment, tag, blocks: spans, pending } in &snapshot.segments {
-        let parts = spans.iter().map(|span| span.extent).chain(pending.iter().copied());
+    for Segment { extent: segment, tag, blocks: spans, pending: freed } in &snapshot.segments {
+        let parts = spans.iter().map(|span| span.extent).chain(freed.iter().copied());
         if !parts.into_iter().all(|part| segment.contains(part)) {
             let text = format!("a part of the segment at {:#x} is outside of it", segment.address);
             return Err(wrong(io::Error::other(text)));
         }
         pages.push((segment.address, segment.bytes));
+        pending.extend(freed.iter().map(|extent| (extent.address, extent.bytes)));
         let origin = origins.number(Origin::new(tag, ""));
-        for Span { extent: Extent { address, bytes }, requested, stream, state } in spans {
-            let (address, capacity) = (*address, *bytes);
+        for &Span { extent: Extent { address, bytes: capacity }, requested: size, stream, ref state } in spans
+        {
             if matches!(state.as_str(), "live" | "private") {
                 let next = streams.len() as u64;
                 let stream = *streams.entry(stream).or_insert(next);
                 let address = Some(address);
-                blocks.push(Block {
-                    start: 0,
-                    events: 0,
-                    size: *requested,
-                    capacity,
-                    stream,
-                    address,
-                    origin,
-                });
+                blocks.push(Block { start: 0, events: 0, size, capacity, stream, address, origin });
             } else if state == "idle" {
-                kept.push(Kept { is_pending: false, address, bytes: capacity });
+                idle.push((address, capacity));
             }
         }
-        kept.extend(pending.iter().map(|&Extent { address, bytes }| Kept {
-            is_pending: true,
-            address,
-            bytes,
-        }));
     }
-    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
-    let requested = sum(&mut blocks.iter().map(|block| block.size));
-    let live = sum(&mut blocks.iter().map(|block| block.capacity));
-    let of = |is_pending| {
-        sum(&mut kept.iter().filter(|kept| kept.is_pending == is_pending).map(|kept| kept.bytes))
-    };
-    let (idle, pending) = (of(false), of(true));
-    let reserved = sum(&mut pages.iter().map(|page| page.1));
+    let requested = sum(blocks.iter().map(|block| block.size));
+    let live = sum(blocks.iter().map(|block| block.capacity));
+    let of = |extents: &[(u64, u64)]| sum(extents.iter().map(|(_, bytes)| *bytes));
+    let (idle_bytes, reserved) = (of(&idle), of(&pages));
     let figures = [
         ("requested", requested),
         ("live", live),
-        ("idle", idle),
-        ("pending frees", pending),
+        ("idle", idle_bytes),
+        ("pending frees", of(&pending)),
         ("mapped", reserved),
     ];
     Ok(Drawing {
@@ -115,7 +99,11 @@ pub(super) fn read(json: impl Read) -> Result<Drawing, TraceFault> {
         blocks,
         origins: origins.list(),
         pages: vec![(0, pages)],
-        kept: Some(kept),
-        samples: vec![[0, live, live.saturating_add(idle), reserved, 0, 0, 0]],
+        kept: Some([idle, pending]),
+        samples: vec![[0, live, live.saturating_add(idle_bytes), reserved, 0, 0, 0]],
     })
+}
+
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }

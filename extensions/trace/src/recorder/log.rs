@@ -48,7 +48,6 @@ pub(super) struct Log {
     number: u64,
     /// All chunks but the last are full.
     pub(super) chunks: Mutex<Vec<Arc<Chunk>>>,
-    pub(super) dropped: AtomicU64,
 }
 
 impl Chunk {
@@ -76,17 +75,13 @@ impl Chunk {
 
 impl Log {
     pub(super) fn new(number: u64) -> Self {
-        Self { number, chunks: Mutex::default(), dropped: AtomicU64::new(0) }
+        Self { number, chunks: Mutex::default() }
     }
 
     pub(super) fn events(&self) -> u64 {
         let chunks = self.chunks.lock();
         let full = chunks.len().saturating_sub(1) * Chunk::EVENTS;
         chunks.last().map_or(0, |last| (full + last.len()) as u64)
-    }
-
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 
     pub(super) fn first_number(&self) -> u64 {

@@ -14,6 +14,8 @@ pub(super) struct Logs {
     pub(super) clock: Arc<Clock>,
     /// Room for events that no thread has reserved. Relaxed: only the number matters.
     room: AtomicU64,
+    /// Allocations without room.
+    pub(super) dropped: AtomicU64,
     spare: Mutex<Vec<Arc<Chunk>>>,
     pub(super) origins: Mutex<Origins>,
     /// By log number.
@@ -28,6 +30,7 @@ impl Logs {
         Self {
             clock,
             room: AtomicU64::new(events),
+            dropped: AtomicU64::new(0),
             spare: Mutex::new(spare),
             origins: Mutex::default(),
             logs: Mutex::default(),

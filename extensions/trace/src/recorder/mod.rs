@@ -64,7 +64,6 @@ pub struct Recorder(Arc<Recording>);
 
 /// State that all handles and threads share.
 struct Recording {
-    clock: Arc<Clock>,
     logs: Arc<Logs>,
     /// For threads whose own writers are already destroyed at their end.
     last: Mutex<Option<Writer>>,
@@ -91,8 +90,8 @@ impl Recorder {
         let events = events.min(MOST_EVENTS);
         // Relaxed: a single word that publishes no other data.
         let clock = Arc::new(Clock::new(NEXT.fetch_add(1, Relaxed)));
-        let logs = Logs::new(Arc::clone(&clock), events, events.min(Self::DEFAULT_EVENTS));
-        Self(Arc::new(Recording { clock, logs: Arc::new(logs), last: Mutex::default() }))
+        let logs = Logs::new(clock, events, events.min(Self::DEFAULT_EVENTS));
+        Self(Arc::new(Recording { logs: Arc::new(logs), last: Mutex::default() }))
     }
 
     /// Returns the events so far as a trace with this name. Ids are in the order of allocation, and streams
@@ -102,11 +101,9 @@ impl Recorder {
     /// [`TraceFault::TooManyStreams`](crate::TraceFault::TooManyStreams).
     pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
         let name = name.into();
-        let logs = self.0.logs.all();
-        let events = merge::events(&logs);
-        let dropped = logs.iter().map(|log| log.dropped()).sum();
-        let trace = Trace::assemble(events, self.0.logs.origins.lock().list(), dropped)
-            .map(|trace| trace.named(&name));
+        let events = merge::events(&self.0.logs.all());
+        let origins = self.0.logs.origins.lock().list();
+        let trace = Trace::assemble(events, origins, self.dropped()).map(|trace| trace.named(&name));
         trace.map_err(|(event, (field, fault))| {
             Place { event: Some(event), field: Some(field), ..Place::default() }.error(name, fault)
         })
@@ -121,7 +118,7 @@ impl Recorder {
     /// Returns the number of allocations omitted so far because there was no room.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.0.logs.all().iter().map(|log| log.dropped()).sum()
+        self.0.logs.dropped.load(Relaxed)
     }
 
     /// Records an allocation outside the pools with this recorder: of another allocator, or for selected
@@ -157,13 +154,13 @@ impl Recorder {
     }
 
     fn write<T>(&self, act: impl Fn(&mut Writer) -> T) -> Option<T> {
-        write(self.0.clock.number, || Some(Arc::clone(&self.0)), act)
+        write(self.0.logs.clock.number, || Some(Arc::clone(&self.0)), act)
     }
 
     /// Returns the hook that records a pool, for [`PoolBuilder::hook`](vrampool::PoolBuilder::hook). It does
     /// not keep the recorder, without which nothing is recorded.
     pub fn hook(&self) -> RecorderHook {
-        RecorderHook { number: self.0.clock.number, recording: Arc::downgrade(&self.0) }
+        RecorderHook { number: self.0.logs.clock.number, recording: Arc::downgrade(&self.0) }
     }
 }
 

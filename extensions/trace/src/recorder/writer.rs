@@ -191,14 +191,12 @@ impl Writer {
 
     #[cold]
     fn find_room(&mut self) -> bool {
-        self.room += self.logs.upgrade().map_or(0, |logs| logs.take_room(LEASE));
-        if self.room >= 2 {
-            return true;
+        let Some(logs) = self.logs.upgrade() else { return false };
+        self.room += logs.take_room(LEASE);
+        if self.room < 2 {
+            logs.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(log) = self.log.upgrade() {
-            log.dropped.store(log.dropped() + 1, Ordering::Relaxed);
-        }
-        false
+        self.room >= 2
     }
 }
 

@@ -1,7 +1,7 @@
 //! Properties of a trace that a format cannot represent.
 
 use crate::error::TraceFault;
-use crate::file::event::{Op, TraceEvent};
+use crate::file::event::Op;
 use crate::file::other_devices::OtherDevices;
 use crate::file::reader::Trace;
 use std::fmt;
@@ -44,17 +44,13 @@ impl Losses {
             if one.op != two.op || one.op == Op::Allocate && one.size != two.size {
                 return Err(OTHERS);
             }
-            losses.count(one, two);
+            losses.ids += u64::from(one.id != two.id);
+            losses.streams += u64::from(one.stream != two.stream);
+            losses.times += u64::from(two.t_us.checked_add(start_us) != Some(one.t_us));
+            losses.free_sizes += u64::from(one.size != two.size);
             losses.origins += u64::from(trace.origin(one) != back.origin(two));
         }
         Ok(losses)
-    }
-
-    fn count(&mut self, one: &TraceEvent, two: &TraceEvent) {
-        self.ids += u64::from(one.id != two.id);
-        self.streams += u64::from(one.stream != two.stream);
-        self.times += u64::from(two.t_us.checked_add(self.start_us) != Some(one.t_us));
-        self.free_sizes += u64::from(one.size != two.size);
     }
 }
 

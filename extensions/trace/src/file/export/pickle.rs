@@ -3,6 +3,17 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+/// A value without parts that differ.
+pub(super) enum Plain {
+    Number(u64),
+    Text(&'static str),
+    MinusOne,
+    False,
+    /// A pair of zeros.
+    Zeros,
+    EmptyList,
+}
+
 /// Writes a pickle, piece by piece.
 #[derive(Debug)]
 pub(super) struct Pickler<W> {
@@ -22,28 +33,32 @@ impl<W: Write> Pickler<W> {
     }
 
     /// A list of what `items` writes.
-    pub(super) fn list<E: From<io::Error>>(
-        &mut self,
-        items: impl FnOnce(&mut Self) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn list(&mut self, items: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.out.write_all(b"](")?;
         items(self)?;
-        Ok(self.out.write_all(b"e")?)
+        self.out.write_all(b"e")
     }
 
-    /// A list of nothing.
-    pub(super) fn empty_list(&mut self) -> io::Result<()> {
-        self.out.write_all(b"]")
-    }
-
-    /// A dictionary of the keys and values, in turn, that `entries` writes.
-    pub(super) fn dictionary<E: From<io::Error>>(
+    /// A dictionary of the entries, and of the keys and values, in turn, that `more` writes.
+    pub(super) fn dictionary(
         &mut self,
-        entries: impl FnOnce(&mut Self) -> Result<(), E>,
-    ) -> Result<(), E> {
+        entries: &[(&'static str, Plain)],
+        more: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
         self.out.write_all(b"}(")?;
-        entries(self)?;
-        Ok(self.out.write_all(b"u")?)
+        for (key, value) in entries {
+            self.text(key)?;
+            match *value {
+                Plain::Number(number) => self.number(number)?,
+                Plain::Text(text) => self.text(text)?,
+                Plain::MinusOne => self.out.write_all(b"J\xff\xff\xff\xff")?,
+                Plain::False => self.out.write_all(b"\x89")?,
+                Plain::Zeros => self.out.write_all(b"K\0K\0\x86")?,
+                Plain::EmptyList => self.out.write_all(b"]")?,
+            }
+        }
+        more(self)?;
+        self.out.write_all(b"u")
     }
 
     pub(super) fn text(&mut self, text: &'static str) -> io::Result<()> {
@@ -59,7 +74,7 @@ impl<W: Write> Pickler<W> {
     }
 
     /// A whole number.
-    pub(super) fn number(&mut self, number: u64) -> io::Result<()> {
+    fn number(&mut self, number: u64) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(number) {
             return self.out.write_all(&[b'K', byte]);
         }
@@ -73,19 +88,5 @@ impl<W: Write> Pickler<W> {
         let len = 9 - number.leading_zeros() / 8;
         self.out.write_all(&[0x8a, len as u8])?;
         self.out.write_all(&bytes[..len as usize])
-    }
-
-    /// −1.
-    pub(super) fn minus_one(&mut self) -> io::Result<()> {
-        self.out.write_all(b"J\xff\xff\xff\xff")
-    }
-
-    pub(super) fn truth(&mut self, is_true: bool) -> io::Result<()> {
-        self.out.write_all(if is_true { b"\x88" } else { b"\x89" })
-    }
-
-    /// A pair of the two values that were written last.
-    pub(super) fn pair(&mut self) -> io::Result<()> {
-        self.out.write_all(b"\x86")
     }
 }

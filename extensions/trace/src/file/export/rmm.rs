@@ -11,11 +11,10 @@ use std::io::Write;
 const HALF_A_DAY: u64 = 12 * 3600 * 1_000_000;
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), TraceFault> {
-    let mut layout = AddressLayout::new()?;
+    let layout = AddressLayout::of(trace)?;
     writeln!(out, "{RMM_HEADER}")?;
     let is_short = trace.events().iter().all(|event| event.t_us < HALF_A_DAY);
-    for (event, number) in trace.events().iter().zip(0..) {
-        let placed = layout.place(event, number)?;
+    for (event, placed) in trace.events().iter().zip(layout.placed) {
         let action = match event.op {
             Op::Allocate => "allocate",
             Op::Free => "free",

@@ -10,7 +10,7 @@ use crate::file::event::{Op, TraceEvent};
 use crate::file::origin::Origin;
 use crate::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 /// The most bytes that an entry takes of an ordered map's nodes, of which each but the root is filled to five
@@ -26,53 +26,12 @@ pub(super) struct Addresses<'a> {
     pub(super) budget: Budget,
     pub(super) contradictions: Contradictions,
     max_events: u32,
-    /// What was there before, in the order in which that was seen.
-    before: Vec<Entry>,
-    events: Vec<Entry>,
-    /// The allocation at an address, live or freed.
-    at: HashMap<u64, At>,
-    /// Streams in the order in which they come, and their places in that.
-    streams: HashMap<u64, u16>,
-    allocations: u32,
-}
-
-#[derive(Debug)]
-struct Entry {
-    address: u64,
-    size: u64,
-    t_us: u64,
-    name: Name,
-    origin: u32,
-    stream: u16,
-    op: Op,
-}
-
-/// Which allocation: the n-th of those recorded, or of those that were there before.
-#[derive(Debug, Clone, Copy)]
-enum Name {
-    Recorded(u32),
-    Before(u32),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum At {
-    Live {
-        name: Name,
-        size: u64,
-    },
-    /// Something was, and is not any more.
-    Free,
-}
-
-/// The data of a recorded event.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Recorded {
-    pub(super) address: u64,
-    pub(super) size: u64,
-    pub(super) stream: u64,
-    pub(super) t_us: u64,
-    /// Of an allocation, the number of its origin.
-    pub(super) origin: u32,
+    /// What was there before, in the order in which that was seen. The id of an event is its address.
+    before: Vec<TraceEvent>,
+    events: Vec<TraceEvent>,
+    /// The size of the allocation at an address; `None` after its free.
+    at: HashMap<u64, Option<u64>>,
+    streams: HashSet<u64>,
 }
 
 impl<'a> Addresses<'a> {
@@ -90,35 +49,35 @@ impl<'a> Addresses<'a> {
             before: Vec::new(),
             events: Vec::new(),
             at: HashMap::new(),
-            streams: HashMap::new(),
-            allocations: 0,
+            streams: HashSet::new(),
         }
     }
 
     pub(super) fn is_live(&self, address: u64) -> bool {
-        matches!(self.at.get(&address), Some(At::Live { .. }))
+        matches!(self.at.get(&address), Some(Some(_)))
     }
 
-    /// Bytes were allocated.
-    pub(super) fn allocate(&mut self, recorded: Recorded) -> Result<(), TraceFault> {
-        let Recorded { address, size, .. } = recorded;
+    /// Enters a recorded event whose id is its address. The size of a free is that by the recorder's account.
+    pub(super) fn enter(&mut self, event: TraceEvent) -> Result<(), TraceFault> {
+        let TraceEvent { op, id: address, size, .. } = event;
+        if op == Op::Free {
+            return self.free(event);
+        }
         if self.is_live(address) {
             return Err(TraceFault::invalid(format!(
                 "an allocation at {address:#x} is already live; record both allocations and frees, of one device alone"
             )));
         }
-        let name = Name::Recorded(self.allocations);
-        self.push(Op::Allocate, name, recorded)?;
-        self.allocations += 1;
-        self.put(address, At::Live { name, size })
+        self.push(event, false)?;
+        self.put(address, Some(size))
     }
 
-    /// What is at the address was freed, `size` bytes by the recorder's account.
-    pub(super) fn free(&mut self, recorded: Recorded) -> Result<(), TraceFault> {
-        let Recorded { address, size: freed, .. } = recorded;
-        let (name, size) = match self.at.get(&address) {
-            Some(&At::Live { name, size }) => (name, size),
-            Some(At::Free) => {
+    fn free(&mut self, event: TraceEvent) -> Result<(), TraceFault> {
+        let TraceEvent { id: address, size: freed, .. } = event;
+        let event = TraceEvent { origin: 0, ..event };
+        let size = match self.at.get(&address) {
+            Some(&Some(size)) => size,
+            Some(None) => {
                 return self.note(
                     Contradiction::FreedTwice,
                     format_args!(
@@ -126,7 +85,10 @@ impl<'a> Addresses<'a> {
                     ),
                 );
             }
-            None => (self.was_there(Recorded { origin: 0, ..recorded })?, freed),
+            None => {
+                self.push(event, true)?;
+                freed
+            }
         };
         if size != freed {
             self.note(
@@ -136,24 +98,24 @@ impl<'a> Addresses<'a> {
                 ),
             )?;
         }
-        self.push(Op::Free, name, Recorded { size, origin: 0, ..recorded })?;
-        self.put(address, At::Free)
+        self.push(TraceEvent { size, ..event }, false)?;
+        self.put(address, None)
     }
 
-    /// What is at the address is live at the end of the recording.
-    pub(super) fn stays(&mut self, recorded: Recorded) -> Result<(), TraceFault> {
-        let Recorded { address, size, .. } = recorded;
+    /// Enters an allocation that is live at the end of the recording.
+    pub(super) fn stays(&mut self, event: TraceEvent) -> Result<(), TraceFault> {
+        let TraceEvent { id: address, size, .. } = event;
         match self.at.get(&address) {
-            Some(At::Live { .. }) => Ok(()),
-            Some(At::Free) => self.note(
+            Some(Some(_)) => Ok(()),
+            Some(None) => self.note(
                 Contradiction::FreedAndLive,
                 format_args!(
                     "the block at {address:#x} is live in the segments but freed in the history; the history takes precedence"
                 ),
             ),
             None => {
-                let name = self.was_there(recorded)?;
-                self.put(address, At::Live { name, size })
+                self.push(event, true)?;
+                self.put(address, Some(size))
             }
         }
     }
@@ -167,115 +129,79 @@ impl<'a> Addresses<'a> {
         self.contradictions.note(contradiction, text, self.place)
     }
 
-    fn was_there(&mut self, recorded: Recorded) -> Result<Name, TraceFault> {
-        let name = Name::Before(self.before.len() as u32);
-        self.push(Op::Allocate, name, Recorded { t_us: 0, ..recorded })?;
-        Ok(name)
-    }
-
-    fn push(&mut self, op: Op, name: Name, recorded: Recorded) -> Result<(), TraceFault> {
-        let Recorded { address, size, stream, t_us, origin } = recorded;
-        // So numbers of events, and of allocations, fit 32 bits.
+    /// Appends an event, or the allocation of what was there before.
+    fn push(&mut self, event: TraceEvent, was_there: bool) -> Result<(), TraceFault> {
+        // So the numbers of events fit 32 bits.
         if self.before.len() + self.events.len() >= self.max_events as usize {
             return Err(TraceFault::TooManyEvents(self.max_events));
         }
-        let stream = self.stream(stream)?;
-        let entries = match (op, name) {
-            (Op::Allocate, Name::Before(_)) => &mut self.before,
-            _ => &mut self.events,
+        if self.streams.len() == MAX_STREAMS && !self.streams.contains(&event.stream) {
+            return Err(TraceFault::TooManyStreams(event.stream));
+        }
+        self.streams.insert(event.stream);
+        let (events, event) = match was_there {
+            true => (&mut self.before, TraceEvent { op: Op::Allocate, t_us: 0, ..event }),
+            false => (&mut self.events, event),
         };
-        self.budget.room(entries, 1)?;
-        entries.push(Entry { address, size, t_us, name, origin, stream, op });
+        self.budget.room(events, 1)?;
+        events.push(event);
         Ok(())
     }
 
-    fn put(&mut self, address: u64, at: At) -> Result<(), TraceFault> {
+    fn put(&mut self, address: u64, size: Option<u64>) -> Result<(), TraceFault> {
         self.budget.room_in_map(&mut self.at)?;
-        self.at.insert(address, at);
+        self.at.insert(address, size);
         Ok(())
     }
 
-    fn stream(&mut self, stream: u64) -> Result<u16, TraceFault> {
-        if let Some(&known) = self.streams.get(&stream) {
-            return Ok(known);
-        }
-        if self.streams.len() == MAX_STREAMS {
-            return Err(TraceFault::TooManyStreams(stream));
-        }
-        self.budget.room_in_map(&mut self.streams)?;
-        let next = self.streams.len() as u16;
-        self.streams.insert(stream, next);
-        Ok(next)
-    }
-
-    /// The trace: first what was there before, at time 0.
-    pub(super) fn into_trace(mut self, origins: Vec<Origin>) -> Result<Trace, TraceFault> {
-        self.budget.dropped_map(&self.at);
-        self.at = HashMap::new();
-        self.note_overlaps()?;
-        let before = self.before.len() as u64;
-        let mut events = Vec::new();
-        self.budget.room(&mut events, self.before.len() + self.events.len())?;
-        // Streams by the order in which they come now.
-        let mut numbers = [None; MAX_STREAMS];
-        let mut next = 0;
-        let mut number = |stream: u16| {
-            let number = numbers.get_mut(usize::from(stream))?;
-            Some(*number.get_or_insert_with(|| {
-                next += 1;
-                next - 1
-            }))
-        };
-        let (mut live, mut peak) = (0u64, 0);
-        for &Entry { op, name, size, stream, t_us, origin, .. } in self.before.iter().chain(&self.events) {
-            let id = match name {
-                Name::Before(id) => id.into(),
-                Name::Recorded(id) => before + u64::from(id),
-            };
-            live = match op {
-                Op::Allocate => {
-                    live.checked_add(size).ok_or_else(|| TraceFault::too_much_live(live, size))?
-                }
-                Op::Free => live - size,
-            };
-            peak = live.max(peak);
-            let stream = number(stream).unwrap_or_default();
-            events.push(TraceEvent { op, id, size, stream, t_us, origin });
-        }
-        Ok(Trace::of(events, peak, origins, self.contradictions))
-    }
-
-    /// All that there was before is live from the start, so this is known at the end only.
-    fn note_overlaps(&mut self) -> Result<(), TraceFault> {
-        let all = || self.before.iter().chain(&self.events);
+    /// The trace: first what was there before, at time 0. Allocations and streams are numbered in that order.
+    pub(super) fn into_trace(self, origins: Vec<Origin>) -> Result<Trace, TraceFault> {
+        let Self { mut budget, mut contradictions, before: mut events, events: mut recorded, at, .. } = self;
+        budget.dropped_map(&at);
+        drop(at);
+        budget.room(&mut events, recorded.len())?;
+        events.append(&mut recorded);
         let (mut count, mut most) = (0usize, 0);
-        for entry in all() {
-            count = if entry.op == Op::Free { count - 1 } else { count + 1 };
+        for event in &events {
+            count = if event.op == Op::Free { count - 1 } else { count + 1 };
             most = most.max(count);
         }
         // The nodes of the map are allocated one by one and cannot be refused, so memory for all of them is, before.
         let mut nodes: Vec<[u8; NODE_BYTES]> = Vec::new();
-        self.budget.room(&mut nodes, most)?;
-        self.budget.dropped(&nodes);
+        budget.room(&mut nodes, most)?;
         drop(nodes);
-        // The ends of live ranges, by their starts.
-        let mut live = BTreeMap::<u64, u64>::new();
-        for &Entry { op, address, size, .. } in all() {
+        // The ends of live ranges, and the numbers of live allocations, by their addresses.
+        let (mut ends, mut ids) = (BTreeMap::<u64, u64>::new(), HashMap::new());
+        let (mut streams, mut allocations, mut live, mut peak) = (HashMap::new(), 0, 0u64, 0);
+        for event in &mut events {
+            let &mut TraceEvent { op, id: address, size, .. } = event;
+            let next = streams.len() as u64;
+            event.stream = *streams.entry(event.stream).or_insert(next);
             if op == Op::Free {
-                live.remove(&address);
-            } else if size > 0 {
+                ends.remove(&address);
+                event.id = ids.remove(&address).unwrap_or_default();
+                live -= size;
+                continue;
+            }
+            if size > 0 {
                 let end = address.saturating_add(size);
-                let below = live.range(..address).next_back().filter(|(_, below)| **below > address);
-                let above = live.range(address..).next().filter(|(above, _)| **above < end);
+                let below = ends.range(..address).next_back().filter(|(_, below)| **below > address);
+                let above = ends.range(address..).next().filter(|(above, _)| **above < end);
                 if let Some((&other, _)) = below.or(above) {
                     let text = format_args!(
                         "the {size} bytes at {address:#x} overlap a live allocation at {other:#x}; both are kept. Record only one device"
                     );
-                    self.contradictions.note(Contradiction::Overlap, text, &Place::default())?;
+                    contradictions.note(Contradiction::Overlap, text, &Place::default())?;
                 }
-                live.insert(address, end);
+                ends.insert(address, end);
             }
+            budget.room_in_map(&mut ids)?;
+            ids.insert(address, allocations);
+            event.id = allocations;
+            allocations += 1;
+            live = live.checked_add(size).ok_or_else(|| TraceFault::too_much_live(live, size))?;
+            peak = live.max(peak);
         }
-        Ok(())
+        Ok(Trace::of(events, peak, origins, contradictions))
     }
 }

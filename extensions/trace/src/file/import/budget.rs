@@ -19,7 +19,7 @@ const RATIO: u64 = 32;
 /// Bytes that are taken, of those that may be. Both copies of a container that grows count while it grows.
 #[derive(Debug)]
 pub(super) struct Budget {
-    taken: u64,
+    pub(super) taken: u64,
     max: u64,
     /// Bytes of input so far; `None` where the input's length does not matter.
     pub(super) read: Option<u64>,

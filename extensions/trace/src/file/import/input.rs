@@ -4,6 +4,7 @@ use super::pickle_value::Value;
 use super::snapshot_keys::SnapshotKey;
 use crate::error::TraceFault;
 use std::io::{self, BufRead};
+use std::mem;
 
 /// The most bytes that are kept of a line of protocol 0: no key, and no number of 64 bits, is longer.
 const MAX_LINE: usize = 64;
@@ -25,23 +26,33 @@ impl<R: BufRead> Input<R> {
     }
 
     pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), TraceFault> {
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let there = self.there()?;
-            let step = there.len().min(rest.len());
-            rest[..step].copy_from_slice(&there[..step]);
-            self.take(step);
-            filled += step;
-        }
-        Ok(())
+        let mut rest = bytes;
+        self.pass(rest.len() as u64, |next| {
+            let (filled, behind) = mem::take(&mut rest).split_at_mut(next.len());
+            filled.copy_from_slice(next);
+            rest = behind;
+        })
     }
 
-    /// The next bytes, at least one.
-    fn there(&mut self) -> Result<&[u8], TraceFault> {
-        if self.is_at_end()? {
-            return Err(TraceFault::CutOff("in the pickle"));
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), TraceFault> {
+        self.pass(bytes, |_| {})
+    }
+
+    /// Calls `act` with the next bytes, so many in all.
+    fn pass(&mut self, bytes: u64, mut act: impl FnMut(&[u8])) -> Result<(), TraceFault> {
+        let mut left = bytes;
+        while left > 0 {
+            if self.is_at_end()? {
+                return Err(TraceFault::CutOff("in the pickle"));
+            }
+            let there = self.input.fill_buf().map_err(TraceFault::Read)?;
+            let step = there.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            act(&there[..step]);
+            self.input.consume(step);
+            self.at += step as u64;
+            left -= step as u64;
         }
-        self.input.fill_buf().map_err(TraceFault::Read)
+        Ok(())
     }
 
     /// Whether there are no more bytes. A checksum at the end was then found right.
@@ -53,11 +64,6 @@ impl<R: BufRead> Input<R> {
                 Err(error) => return Err(TraceFault::Read(error)),
             }
         }
-    }
-
-    fn take(&mut self, bytes: usize) {
-        self.input.consume(bytes);
-        self.at += bytes as u64;
     }
 
     pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], TraceFault> {
@@ -74,16 +80,6 @@ impl<R: BufRead> Input<R> {
         let mut whole = [0; 8];
         self.fill(whole.get_mut(..N).unwrap_or_default())?;
         Ok(u64::from_le_bytes(whole))
-    }
-
-    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), TraceFault> {
-        let mut left = bytes;
-        while left > 0 {
-            let step = self.there()?.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.take(step);
-            left -= step as u64;
-        }
-        Ok(())
     }
 
     /// A line without its end; empty if it is longer than what is kept, or no text.

@@ -39,9 +39,4 @@ impl Memo {
         let dense = usize::try_from(place).ok().and_then(|place| self.dense.get(place));
         dense.or_else(|| self.sparse.get(&place)).copied()
     }
-
-    pub(super) fn dropped(&self, budget: &mut Budget) {
-        budget.dropped(&self.dense);
-        budget.dropped_map(&self.sparse);
-    }
 }

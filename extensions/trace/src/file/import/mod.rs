@@ -13,7 +13,7 @@ mod sites;
 mod snapshot_keys;
 
 use super::csv;
-use super::lines::Lines;
+use super::lines::{Lines, gzip_fault};
 use super::reader::{Trace, UNNAMED, stem};
 use crate::error::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
 use crate::error::format::Format;
@@ -131,29 +131,29 @@ impl Import {
     }
 
     fn parse_at(self, reader: impl Read, place: &mut Place) -> Result<Trace, TraceFault> {
-        let mut lines = Lines::new(reader)?;
+        let lines = Lines::new(reader)?;
+        let is_gzip = lines.is_gzip;
+        self.parse_lines(lines, place).map_err(|fault| match fault {
+            TraceFault::Read(error) if is_gzip => gzip_fault(error),
+            other => other,
+        })
+    }
+
+    fn parse_lines(self, mut lines: Lines<'_>, place: &mut Place) -> Result<Trace, TraceFault> {
         let format = match self.format {
             Some(format) => format,
             None => format_of(&lines.head()?)?,
         };
         let contradictions = Contradictions::new(self.is_strict);
         let max_events = self.max_events.unwrap_or(Self::DEFAULT_EVENTS);
-        match format {
-            Format::Csv | Format::Rmm if self.device.is_some() => {
-                let device = self.device.unwrap_or_default();
-                Err(TraceFault::invalid(format!(
-                    "device {device} is chosen, but traces as {format} do not name devices; omit the device"
-                )))
-            }
-            Format::Csv => Trace::parse_lines(lines, max_events, contradictions, place),
-            Format::Rmm => rmm::read(&mut lines, max_events, contradictions, place),
-            Format::PyTorch => {
-                let (input, read_fault) = lines.into_input();
-                let trace = pytorch::read(input, self.device, max_events, contradictions, place);
-                trace.map_err(|fault| match fault {
-                    TraceFault::Read(error) => read_fault(error),
-                    other => other,
-                })
+        match (format, self.device) {
+            (Format::Csv | Format::Rmm, Some(device)) => Err(TraceFault::invalid(format!(
+                "device {device} is chosen, but traces as {format} do not name devices; omit the device"
+            ))),
+            (Format::Csv, None) => Trace::parse_lines(lines, max_events, contradictions, place),
+            (Format::Rmm, None) => rmm::read(lines, max_events, contradictions, place),
+            (Format::PyTorch, device) => {
+                pytorch::read(lines.input, device, max_events, contradictions, place)
             }
         }
     }

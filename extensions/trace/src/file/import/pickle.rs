@@ -45,12 +45,11 @@ pub(super) fn read(
     if !machine.input.is_at_end()? {
         return Err(TraceFault::Trailing);
     }
-    let Machine { budget, stack, marks, memo, nodes, sites, .. } = machine;
-    budget.dropped(&stack);
-    budget.dropped(&marks);
-    memo.dropped(budget);
-    let origins = sites.into_origins(budget);
-    Ok(Pickled { root, nodes, origins })
+    let Machine { budget, nodes, sites, .. } = machine;
+    let pickled = Pickled { root, nodes, origins: sites.into_origins() };
+    // The rest is dropped.
+    budget.taken = pickled.bytes();
+    Ok(pickled)
 }
 
 struct Machine<'a, R> {

@@ -1,6 +1,5 @@
 //! The values of a pickle that was read.
 
-use super::budget::Budget;
 use super::snapshot_keys::SnapshotKey;
 use crate::file::origin::Origin;
 
@@ -79,22 +78,19 @@ impl Pickled {
         }
     }
 
-    /// Says that it is dropped. Returns the origins.
-    pub(super) fn dropped(self, budget: &mut Budget) -> Vec<Origin> {
-        for node in &self.nodes {
-            if let Node::Items(items) = node {
-                budget.dropped(items);
-            }
-        }
-        budget.dropped(&self.nodes);
-        self.origins
+    /// Bytes of its nodes.
+    pub(super) fn bytes(&self) -> u64 {
+        let items = self.nodes.iter().map(|node| match node {
+            Node::Items(items) => items.capacity() * size_of::<Item>(),
+            Node::Site(_) => 0,
+        });
+        (items.sum::<usize>() + self.nodes.capacity() * size_of::<Node>()) as u64
     }
 
-    /// Returns the value of `key` in a dictionary. `Err` if the value is not a dictionary.
-    pub(super) fn get(&self, value: Value, key: SnapshotKey) -> Result<Option<Value>, ()> {
-        let Value::Dictionary(node) = value else { return Err(()) };
-        let entries = self.items(node).ok_or(())?;
-        Ok(entries.iter().find(|entry| entry.key == Some(key)).map(|entry| entry.value))
+    /// Returns the value of `key` in a dictionary; `None` also of another value.
+    pub(super) fn get(&self, value: Value, key: SnapshotKey) -> Option<Value> {
+        let Value::Dictionary(node) = value else { return None };
+        self.items(node)?.iter().find(|entry| entry.key == Some(key)).map(|entry| entry.value)
     }
 
     fn items(&self, node: u32) -> Option<&[Item]> {

@@ -6,7 +6,7 @@
 //! has its last events only: what is live at its end or freed in it and was not allocated in it was there
 //! before.
 
-use super::addresses::{Addresses, Recorded};
+use super::addresses::Addresses;
 use super::budget::{Budget, MEMORY, MEMORY_PER_EVENT};
 use super::pickle;
 use super::pickle_value::{Item, Pickled, Value};
@@ -15,6 +15,7 @@ use crate::error::TraceFault;
 use crate::error::contradiction::Contradiction;
 use crate::error::place::Place;
 use crate::error::warning::Contradictions;
+use crate::file::event::{Op, TraceEvent};
 use crate::file::other_devices::OtherDevices;
 use crate::file::reader::Trace;
 use std::collections::HashMap;
@@ -41,9 +42,10 @@ pub(super) fn read(
     let snapshot = Snapshot::new(&pickled)?;
     let device = device.unwrap_or_else(|| snapshot.first_device());
     let mut addresses = Addresses::new(place, budget, contradictions, max_events);
-    Reading { snapshot, addresses: &mut addresses, times: Times::default() }.enter(device)?;
+    Reading { snapshot, addresses: &mut addresses, first: None, last: None }.enter(device)?;
     let others = snapshot.beside(device)?;
-    let origins = pickled.dropped(&mut addresses.budget);
+    addresses.budget.taken -= pickled.bytes();
+    let Pickled { origins, .. } = pickled;
     let mut trace = addresses.into_trace(origins)?;
     trace.other_devices = others;
     Ok(trace)
@@ -53,7 +55,9 @@ pub(super) fn read(
 struct Reading<'a, 'p> {
     snapshot: Snapshot<'a>,
     addresses: &'a mut Addresses<'p>,
-    times: Times,
+    /// The times of the first and the last event of the history so far.
+    first: Option<i128>,
+    last: Option<i128>,
 }
 
 #[derive(Clone, Copy)]
@@ -63,13 +67,6 @@ struct Snapshot<'a> {
     segments: &'a [Item],
 }
 
-/// Times of a history.
-#[derive(Default)]
-struct Times {
-    first: Option<i128>,
-    last: Option<i128>,
-}
-
 impl<'a> Snapshot<'a> {
     fn new(pickled: &'a Pickled) -> Result<Self, TraceFault> {
         let root = pickled.root;
@@ -77,11 +74,10 @@ impl<'a> Snapshot<'a> {
         if let Some(segments) = pickled.list(root) {
             return Ok(Self { pickled, traces: &[], segments });
         }
-        let list = |key: SnapshotKey, what| match pickled.get(root, key) {
-            Ok(Some(list)) => pickled.list(list).ok_or(TraceFault::Shape(what)),
-            Ok(None) | Err(()) => {
-                Err(TraceFault::Shape("a snapshot is a dictionary with `device_traces` and `segments`"))
-            }
+        const WHAT: TraceFault =
+            TraceFault::Shape("a snapshot is a dictionary with `device_traces` and `segments`");
+        let list = |key: SnapshotKey, what| {
+            pickled.list(pickled.get(root, key).ok_or(WHAT)?).ok_or(TraceFault::Shape(what))
         };
         Ok(Self {
             pickled,
@@ -115,17 +111,17 @@ impl<'a> Snapshot<'a> {
     /// The number of the site in its frames.
     fn site(&self, of: Value) -> u32 {
         match self.pickled.get(of, SnapshotKey::Frames) {
-            Ok(Some(Value::Site(number))) => number,
+            Some(Value::Site(number)) => number,
             _ => 0,
         }
     }
 
     fn device(&self, segment: Value) -> Result<u32, TraceFault> {
         const WHAT: TraceFault = TraceFault::Shape("a segment's `device` is a number from 0");
-        match self.number(segment, SnapshotKey::Device)? {
-            Some(device) => u32::try_from(device).map_err(|_| WHAT),
-            None => Ok(0),
-        }
+        let Value::Dictionary(_) = segment else {
+            return Err(TraceFault::Shape("events, segments and blocks are dictionaries"));
+        };
+        u32::try_from(self.number(segment, SnapshotKey::Device)?.unwrap_or(0)).map_err(|_| WHAT)
     }
 
     fn size(&self, of: Value, key: SnapshotKey) -> Result<Option<u64>, TraceFault> {
@@ -141,10 +137,7 @@ impl<'a> Snapshot<'a> {
     fn number(&self, of: Value, key: SnapshotKey) -> Result<Option<i128>, TraceFault> {
         const WHAT: TraceFault =
             TraceFault::Shape("addresses, sizes, streams and times are numbers of 64 bits");
-        match self.pickled.get(of, key) {
-            Ok(value) => value.map(|value| value.number().ok_or(WHAT)).transpose(),
-            Err(()) => Err(TraceFault::Shape("events, segments and blocks are dictionaries")),
-        }
+        self.pickled.get(of, key).map(|value| value.number().ok_or(WHAT)).transpose()
     }
 }
 
@@ -184,11 +177,11 @@ impl Reading<'_, '_> {
 
     fn enter_event(&mut self, event: Value) -> Result<(), TraceFault> {
         const WHAT: TraceFault = TraceFault::Shape("an event is a dictionary with an `action`");
-        let Self { snapshot, addresses, times } = self;
-        let action = snapshot.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
-        let is_free = match action {
-            Value::Key(SnapshotKey::Alloc) => false,
-            Value::Key(SnapshotKey::FreeRequested) => true,
+        let Self { snapshot, addresses, first, last } = self;
+        let action = snapshot.pickled.get(event, SnapshotKey::Action).ok_or(WHAT)?;
+        let op = match action {
+            Value::Key(SnapshotKey::Alloc) => Op::Allocate,
+            Value::Key(SnapshotKey::FreeRequested) => Op::Free,
             Value::Key(
                 SnapshotKey::FreeCompleted
                 | SnapshotKey::SegmentAlloc
@@ -214,10 +207,13 @@ impl Reading<'_, '_> {
         // Older versions have no times.
         let stream = snapshot.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
         let time = snapshot.number(event, SnapshotKey::Time)?.unwrap_or(0);
-        let (t_us, by_us) = times.since_first(time);
+        let microseconds = |time: i128| u64::try_from(time.max(0)).unwrap_or(u64::MAX);
+        let by_us = microseconds(last.replace(time).unwrap_or(time) - time);
         addresses.contradictions.note_time(by_us, addresses.place)?;
-        let recorded = Recorded { address, size, stream, t_us, origin: snapshot.site(event) };
-        if is_free { addresses.free(recorded) } else { addresses.allocate(recorded) }
+        // 0 before the first event.
+        let t_us = microseconds(time - *first.get_or_insert(time));
+        let origin = snapshot.site(event);
+        addresses.enter(TraceEvent { op, id: address, size, stream, t_us, origin })
     }
 
     /// `entered` are the lists of blocks so far.
@@ -225,7 +221,7 @@ impl Reading<'_, '_> {
         const WHAT: TraceFault =
             TraceFault::Shape("a segment is a dictionary with an `address` and `blocks`");
         let Self { snapshot, addresses, .. } = self;
-        let blocks = snapshot.pickled.get(segment, SnapshotKey::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let blocks = snapshot.pickled.get(segment, SnapshotKey::Blocks).ok_or(WHAT)?;
         let mut address = snapshot.bits(segment, SnapshotKey::Address)?.ok_or(WHAT)?;
         let stream = snapshot.bits(segment, SnapshotKey::Stream)?.unwrap_or(0);
         let Value::List(list) = blocks else { return Err(WHAT) };
@@ -236,26 +232,17 @@ impl Reading<'_, '_> {
         }
         for &Item { value: block, .. } in snapshot.pickled.list(blocks).ok_or(WHAT)? {
             const WHAT: TraceFault = TraceFault::Shape("a block is a dictionary with a `size` and a `state`");
-            let state = snapshot.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
+            let state = snapshot.pickled.get(block, SnapshotKey::State);
             let size = snapshot.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
             // Older versions have no addresses of blocks.
             address = snapshot.bits(block, SnapshotKey::Address)?.unwrap_or(address);
             if state == Some(Value::Key(SnapshotKey::ActiveAllocated)) {
                 let size = snapshot.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
-                addresses.stays(Recorded { address, size, stream, t_us: 0, origin: snapshot.site(block) })?;
+                let (op, origin) = (Op::Allocate, snapshot.site(block));
+                addresses.stays(TraceEvent { op, id: address, size, stream, t_us: 0, origin })?;
             }
             address = address.wrapping_add(size);
         }
         Ok(())
-    }
-}
-
-impl Times {
-    /// Microseconds since the first event, 0 before that; and by how many it is before the previous one.
-    fn since_first(&mut self, time: i128) -> (u64, u64) {
-        let first = *self.first.get_or_insert(time);
-        let last = self.last.replace(time).unwrap_or(time);
-        let microseconds = |time: i128| u64::try_from(time.max(0)).unwrap_or(u64::MAX);
-        (microseconds(time - first), microseconds(last - time))
     }
 }

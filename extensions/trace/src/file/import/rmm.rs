@@ -1,14 +1,15 @@
 //! RMM's log (`logging_resource_adaptor`): `Thread,Time,Action,Pointer,Size,Stream`.
 
-use super::addresses::{Addresses, Recorded};
+use super::addresses::Addresses;
 use super::budget::Budget;
 use crate::error::TraceFault;
 use crate::error::bounds::RMM_HEADER;
 use crate::error::place::Place;
 use crate::error::warning::Contradictions;
 use crate::file::csv::{Wrong, shown};
+use crate::file::event::{Op, TraceEvent};
 use crate::file::lines::Lines;
-use crate::file::reader::Trace;
+use crate::file::reader::{Trace, field};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -20,7 +21,7 @@ const MAX_THREADS: usize = 1024;
 
 /// Reads all lines. `place` is the one being read.
 pub(super) fn read(
-    lines: &mut Lines<'_>,
+    mut lines: Lines<'_>,
     max_events: u32,
     contradictions: Contradictions,
     place: &mut Place,
@@ -33,75 +34,42 @@ pub(super) fn read(
         if number == 1 && text == RMM_HEADER.as_bytes() {
             continue;
         }
-        let entry = Entry::new(text).map_err(|(field, fault)| {
-            addresses.place.field = Some(field);
-            fault
-        })?;
-        let time = clock.read(entry.time);
-        let Entry { thread, action, address, size, stream, .. } = entry;
-        if action == Action::Nothing {
-            continue;
-        }
+        let (thread, time, event) = entry(text).map_err(|wrong| field(addresses.place, wrong))?;
+        let time = clock.read(time);
+        let Some(event) = event else { continue };
         // The time of one thread does not go back. Those of different threads are written a little out of order.
         if threads.len() < MAX_THREADS || threads.contains_key(&thread) {
             let last = threads.insert(thread, time).unwrap_or(0);
             addresses.contradictions.note_time(last.saturating_sub(time), addresses.place)?;
         }
-        let recorded = Recorded { address, size, stream, t_us: clock.since_first(time), origin: 0 };
-        if action == Action::Free {
-            addresses.free(recorded)?;
-        } else {
-            addresses.place.field = addresses.is_live(address).then_some("Pointer");
-            addresses.allocate(recorded)?;
+        if event.op == Op::Allocate {
+            addresses.place.field = addresses.is_live(event.id).then_some("Pointer");
         }
+        addresses.enter(TraceEvent { t_us: clock.since_first(time), ..event })?;
     }
     *addresses.place = Place::default();
     addresses.into_trace(Vec::new())
 }
 
-struct Entry {
-    /// Its name as a number.
-    thread: u64,
-    time: Time,
-    action: Action,
-    address: u64,
-    size: u64,
-    stream: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Allocate,
-    Free,
-    /// A failure, or the end of an allocation of no bytes, which has no address.
-    Nothing,
-}
-
-impl Entry {
-    fn new(line: &[u8]) -> Result<Self, Wrong> {
-        let fields: Vec<&[u8]> = line.splitn(7, |&byte| byte == b',').collect();
-        let [thread, time, action, pointer, size, stream] = fields[..] else {
-            return Err(unexpected("Thread", "a line of the six fields of RMM's log", line));
-        };
-        let action = match action {
-            b"allocate" => Action::Allocate,
-            b"free" | b"deallocate" => Action::Free,
-            b"allocate failure" => Action::Nothing,
-            other => return Err(unexpected("Action", "`allocate`, `free` or `allocate failure`", other)),
-        };
-        let (time, address) = (Time::new(time)?, address_of(pointer, "Pointer")?);
-        let (size, stream) = (number(size, 10, "Size")?, address_of(stream, "Stream")?);
-        // Nothing is at address 0, and it may be the answer to any number of requests of no bytes.
-        let action = if address == 0 && size == 0 { Action::Nothing } else { action };
-        Ok(Self {
-            thread: BuildHasherDefault::<DefaultHasher>::new().hash_one(thread),
-            time,
-            action,
-            address,
-            size,
-            stream,
-        })
-    }
+/// Reads a line: a hash of its thread's name, the time, and the event without that, whose id is its address. A failure,
+/// and the end of an allocation of no bytes, which has no address, are no event.
+fn entry(line: &[u8]) -> Result<(u64, Time, Option<TraceEvent>), Wrong> {
+    let fields: Vec<&[u8]> = line.splitn(7, |&byte| byte == b',').collect();
+    let [thread, time, action, pointer, size, stream] = fields[..] else {
+        return Err(unexpected("Thread", "a line of the six fields of RMM's log", line));
+    };
+    let op = match action {
+        b"allocate" => Some(Op::Allocate),
+        b"free" | b"deallocate" => Some(Op::Free),
+        b"allocate failure" => None,
+        other => return Err(unexpected("Action", "`allocate`, `free` or `allocate failure`", other)),
+    };
+    let (time, id) = (Time::new(time)?, address_of(pointer, "Pointer")?);
+    let (size, stream) = (number(size, 10, "Size")?, address_of(stream, "Stream")?);
+    // Nothing is at address 0, and it may be the answer to any number of requests of no bytes.
+    let op = op.filter(|_| id > 0 || size > 0);
+    let event = op.map(|op| TraceEvent { op, id, size, stream, t_us: 0, origin: 0 });
+    Ok((BuildHasherDefault::<DefaultHasher>::new().hash_one(thread), time, event))
 }
 
 /// Hexadecimal behind `0x`, decimal, or what C's `%p` may write of null.
@@ -181,23 +149,17 @@ impl Clock {
     }
 
     fn read(&mut self, time: Time) -> u64 {
-        match time {
-            Time::Since(time) => time,
-            Time::OfDay(time) => {
-                // Half a day back is midnight. Half a day ahead is a line from before midnight, by a thread
-                // that writes it after another one.
-                let midnights = match time {
-                    before if before > self.last.saturating_add(DAY / 2) && self.midnights > 0 => {
-                        self.midnights - 1
-                    }
-                    early => {
-                        self.midnights += u64::from(early + DAY / 2 < self.last);
-                        self.last = early;
-                        self.midnights
-                    }
-                };
-                time.saturating_add(midnights.saturating_mul(DAY))
-            }
+        let time = match time {
+            Time::Since(time) => return time,
+            Time::OfDay(time) => time,
+        };
+        // Half a day back is midnight. Half a day ahead is a line from before midnight, by a thread
+        // that writes it after another one.
+        let is_before = time > self.last.saturating_add(DAY / 2) && self.midnights > 0;
+        if !is_before {
+            self.midnights += u64::from(time + DAY / 2 < self.last);
+            self.last = time;
         }
+        time.saturating_add((self.midnights - u64::from(is_before)).saturating_mul(DAY))
     }
 }

@@ -111,10 +111,7 @@ impl Sites {
     }
 
     /// In the order of their numbers.
-    pub(super) fn into_origins(self, budget: &mut Budget) -> Vec<Origin> {
-        budget.dropped(&self.texts);
-        self.numbers.keys().for_each(|site| budget.dropped(site));
-        budget.dropped_map(&self.numbers);
+    pub(super) fn into_origins(self) -> Vec<Origin> {
         let mut sites: Vec<_> = self.numbers.into_iter().collect();
         sites.sort_unstable_by_key(|(_, number)| *number);
         sites.into_iter().map(|(site, _)| Origin::new("", &String::from_utf8_lossy(&site))).collect()
