@@ -139,9 +139,9 @@ impl Scene {
     fn served(&self, mine: Mine) -> Mine {
         let (range, mut of_graphs) = (mine.range(), self.of_graphs.lock().expect("no panic"));
         of_graphs.retain(|(thread, of)| {
-            let is_apart = of.end <= range.start || range.end <= of.start;
-            assert!(is_apart || *thread == mine.thread, "{}: {range:?}, {of:?}", self.source());
-            is_apart
+            let is_beside = of.end <= range.start || range.end <= of.start;
+            assert!(is_beside || *thread == mine.thread, "{}: {range:?}, {of:?}", self.source());
+            is_beside
         });
         mine
     }

@@ -18,8 +18,8 @@ impl Client {
         Self { name: name.into(), share: Share::Auto, group: DEFAULT_GROUP.into() }
     }
 
-    /// Sets the part of the device that it may hold. Default: [`Share::Auto`]. Any other share enables
-    /// [`LimitMode::Active`](crate::LimitMode::Active).
+    /// Sets the part of the device that it may hold. Default: [`Share::Auto`]. Shares are enforced while a
+    /// client has another one.
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
         self

@@ -99,7 +99,7 @@ impl<B: Backend> ClientHandle<B> {
     }
 
     /// Sets another share. Memory beyond it is released at the next commit of its group, or by the next chunk of its
-    /// run. Any share but [`Share::Auto`] enables [`LimitMode::Active`]. An equal share changes nothing.
+    /// run. Shares are enforced while a client has another one than [`Share::Auto`]. An equal share changes nothing.
     ///
     /// # Errors
     /// [`BrokerError::Share`]; the previous share then remains.
