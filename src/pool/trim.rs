@@ -44,7 +44,7 @@ impl<B: Backend> Pool<B> {
                 Ok(bytes) => released += bytes,
                 Err(error) => outcome = Err(error),
             }
-            left = left.saturating_sub(core.cached_bytes());
+            left = core.beside_cached(left);
         }
         outcome.map(|()| released)
     }

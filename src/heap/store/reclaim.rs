@@ -170,7 +170,12 @@ impl PoolCore {
     /// As [`Pool::trim_to`](crate::Pool::trim_to), without its children. Private memory stays.
     pub(crate) fn trim_own_to(&self, idle_bytes: u64) -> Result<u64, Error> {
         let released = self.trim_to(idle_bytes);
-        self.supply.release(idle_bytes.saturating_sub(self.cached_bytes())).map(|()| released)
+        self.supply.release(self.beside_cached(idle_bytes)).map(|()| released)
+    }
+
+    /// What is left of `bytes` beside the pool's idle memory.
+    pub(crate) fn beside_cached(&self, bytes: u64) -> u64 {
+        if bytes > 0 { bytes.saturating_sub(self.cached_bytes()) } else { 0 }
     }
 
     /// Releases all idle memory of the pool, without its children, for other requests to the device. Returns the bytes
