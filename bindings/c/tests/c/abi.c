@@ -32,6 +32,24 @@ static void *allocate(vrampool_pool pool, uint64_t bytes, vrampool_stream stream
     return address;
 }
 
+/* Fails on a thread, which begins without a failure. */
+static void *fails_alone(void *unused) {
+    (void)unused;
+    CHECK(vrampool_last_error_code() == VRAMPOOL_OK && vrampool_last_error()[0] == 0);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_devices(NULL));
+    return NULL;
+}
+
+/* A thread's last error is not changed by another thread's. */
+static void test_errors_by_thread(void) {
+    char own[] = "not allocated here";
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_string_free(own));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, fails_alone, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER && vrampool_last_error()[0] != 0);
+    vrampool_clear_error();
+}
+
 static void test_texts(void) {
     CHECK(strlen(vrampool_version()) >= 5);
     CHECK(vrampool_abi_version() == VRAMPOOL_ABI_VERSION);
@@ -711,6 +729,7 @@ static void test_brokers(void) {
 static void *all(void *unused) {
     (void)unused;
     test_texts();
+    test_errors_by_thread();
     test_creation();
     test_blocks();
     test_streams();
