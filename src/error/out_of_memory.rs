@@ -94,10 +94,10 @@ pub struct OutOfMemory {
     pub beside_bytes: u64,
     /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
     pub waiting_bytes: u64,
-    /// Other pools of this process on the same device that hold memory, if the device or a limit of several pools
-    /// refused; most bytes first. They have released what they could.
+    /// Other pools of this process on the same device that hold memory, if the device refused, or a limit of a pool
+    /// that has children or is one; most bytes first.
     pub other_pools: Vec<OtherPool>,
-    /// The holder of those bytes.
+    /// What refused: a pool, a child by its limit, an arena, or the device.
     pub owner: Owner,
     /// The limit or the device that caused the failure.
     pub shortage: Shortage,

@@ -138,7 +138,7 @@ struct Family {
     waiting: u64,
     /// Number of requests that ever waited, and whether those with a deadline reserve nothing now.
     turns: (u64, bool),
-    /// Each has its key as long as its pool lives, and the pools below it.
+    /// The key of a member stays the same while its pool, or a pool below it, lives.
     members: Slab<Member>,
 }
 

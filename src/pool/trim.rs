@@ -244,7 +244,7 @@ impl<B: Backend> Pool<B> {
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
     /// [`Error::Closed`](crate::Error::Closed), idle memory is released, and buffers that are still live release theirs
-    /// when they are dropped. So it does for the pool's children; [private](crate::PoolBuilder::private) ones keep
+    /// when they are dropped. The pool's children are closed, too; [private](crate::PoolBuilder::private) ones keep
     /// their memory until they are dropped. A pool that is closed stays closed.
     ///
     /// ```
@@ -267,7 +267,7 @@ impl<B: Backend> Pool<B> {
         }
         let core = self.core();
         core.close();
-        // After that of this pool, whose later children are closed, too.
+        // This pool first, so that children that are made later are closed, too.
         core.descendants().iter().for_each(|core| core.close());
         core.log_kept(self.trim_to(0).map(drop));
     }

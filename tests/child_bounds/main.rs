@@ -29,7 +29,8 @@ fn device_and_stream() -> (Device, HostStream) {
     (device, stream)
 }
 
-/// Forks. In the child each call of the pools and of the buffers that `take` returns is refused, and what it drops stays.
+/// Forks. In the child each call of the pools and of the buffers that `take` returns is refused, and what it drops
+/// stays.
 #[cfg(target_os = "linux")]
 fn fork(pools: &[&Pool<Device>], stream: &HostStream, take: impl FnOnce() -> Vec<Buffer<Device>>) {
     use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Steps are captured in the mode that forbids most, while threads allocate, use, free and trim memory of the same tree:
-//! no capture becomes invalid, no request is refused, and no launch of a graph finds its memory in use by others.
+//! Steps are captured in the mode that forbids most, while threads allocate, use, free and trim memory of the same
+//! tree: no capture becomes invalid, no request is refused, and no launch of a graph finds its memory in use by others.
 
 use crate::scene::is_all;
 use crate::simulated::Simulated;

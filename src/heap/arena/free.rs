@@ -11,7 +11,7 @@ use vrampool_backend::{Backend, Stream};
 /// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
 const MARKED_FROM: u64 = 1 << 20;
 
-/// What was a block's slot, to be dropped without the lock, and its free if that records markers.
+/// The removed slot of a block, to be dropped without the lock, and its free if that records markers.
 type AfterFree<S> = (LiveBlock<S>, Option<Freed<S>>);
 
 impl<B: Backend> State<B> {

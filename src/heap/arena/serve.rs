@@ -1,9 +1,9 @@
 //! The way from a request to a buffer, in arenas of fixed size and growing ones.
 //!
-//! The order is: mapped memory; memory that a pool keeps idle; newly mapped memory; at the limit, for a small request,
-//! mapped memory of the part for large ones. If a capture forbids the wait
-//! that the first memory found needs, other memory serves: the smallest hole without such a wait; a stitched range;
-//! for an uncaptured stream, new memory or a range stitched of such holes.
+//! The order among mapped memory is that of `candidate` in `find`. The order of all is: mapped memory; memory that a
+//! pool keeps idle; newly mapped memory; at the limit, for a small request, mapped memory of the part for large ones.
+//! If a capture forbids the wait that the first memory found needs, other memory serves: the smallest hole without such
+//! a wait; a stitched range; for an uncaptured stream, new memory or a range stitched of such holes.
 
 use super::find::Waits;
 use super::{ArenaBuffer, ArenaCore, ArenaRequest, DeviceArena, StateGuard, TakenBlock};

@@ -1,4 +1,5 @@
-//! The idle blocks that ended threads left, of dropped or closed pools and beyond caps that were lowered.
+//! Idle blocks of dropped or closed pools, and beyond caps that were lowered, that a thread left because it ended or
+//! must not wait for their release.
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a

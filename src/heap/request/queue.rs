@@ -93,10 +93,10 @@ impl Queue {
         self.place(number).map(|at| Arc::clone(&self.entries[at].woken))
     }
 
-    /// Returns the condition variables of the requests that can go on. `is_closed`: all of them.
+    /// Returns the condition variables of the requests that can go on; with `are_all`, of all requests.
     ///
     /// Only the first request of each reason can go on: it wakes the next one when it leaves.
-    pub(crate) fn ready(&self, accounts: &Accounts, is_closed: bool) -> Wakers {
+    pub(crate) fn ready(&self, accounts: &Accounts, are_all: bool) -> Wakers {
         let (mut no_release, mut no_device, mut no_deadline, is_open) = (true, true, true, self.is_open);
         let mut wakers = Wakers::new();
         for entry in &self.entries {
@@ -116,7 +116,7 @@ impl Queue {
                     }
                 }
             };
-            if is_ready || is_closed {
+            if is_ready || are_all {
                 wakers.push(Arc::clone(&entry.woken));
             }
         }

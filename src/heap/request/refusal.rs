@@ -45,7 +45,8 @@ impl Position<'_> {
         self.lack::<B>(need, Shortage::Limit(limit), Some(height))
     }
 
-    /// Describes a lack of memory. `refusing`: the height above the pool's node of the node whose limit causes it.
+    /// Describes a lack of memory. `refusing`: the number of levels from the pool's node up to the node
+    /// whose limit refused; `None` if no limit did.
     pub(crate) fn lack<B: Backend>(
         &self,
         Need { requested: requested_bytes, class: class_bytes }: Need,

@@ -104,8 +104,8 @@ impl Arena {
         FreeBlock { extent: self.table[index].extent(), index }
     }
 
-    /// Allocates `size`, a multiple of the alignment, at the front of a free block that holds them. Only right after the
-    /// block was found.
+    /// Allocates `size`, a multiple of the alignment, at the front of a free block that holds them. Call it before
+    /// anything else changes the arena.
     #[inline(never)]
     pub(crate) fn allocate_front(&mut self, room: FreeBlock, size: u64) -> BlockId {
         let zone = self.zone_at(room.extent.start);

@@ -168,7 +168,7 @@ pub(crate) fn is_sampled() -> bool {
     left == 0
 }
 
-/// Returns the current time if a request is to be timed, as [`is_sampled`] decides.
+/// Returns the current time if the request [is timed](is_sampled).
 pub(crate) fn begin() -> Option<Instant> {
     is_sampled().then(Instant::now)
 }

@@ -98,12 +98,12 @@ impl<B: Backend> PoolBuilder<B> {
         }
     }
 
-    /// The settings of a child of `pool`: those of the pool, but its name, limit, initial bytes,
+    /// The settings of a child of `pool`: those of the pool, except name, limit, initial bytes,
     /// share and whether idle memory is private.
     pub(crate) fn below(pool: &Pool<B>, name: String) -> Self {
         // Caps may have changed since the pool was built.
         let caps = match fork::is_forked() {
-            // Its build fails.
+            // In a forked child the build fails, so the caps do not matter.
             true => Caps::default(),
             false => pool.core().depot().accounts.caps,
         };

@@ -70,7 +70,8 @@ fn compare<D: Device>(
     interrupt.end()
 }
 
-/// Returns the figures of each choice, or why it failed, until an interrupt. Replays are concurrent if each has a separate device.
+/// Returns the figures of each choice, or why it failed, until an interrupt. Replays are concurrent if each has a
+/// separate device.
 fn replay<D: Device>(
     arguments: &Arguments,
     device: &D,

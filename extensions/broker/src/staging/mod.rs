@@ -190,8 +190,8 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// Allocates a block of `size` bytes. Fails with out of memory also if the ledger is full, except for the only block
-    /// if the bounds grant it.
+    /// Allocates a block of `size` bytes. Fails with out of memory also if the ledger is full, except for the only
+    /// block if the bounds grant it.
     fn make(&self, size: u64) -> Result<PinnedBlock<B>, BackendError> {
         // Two threads do not both have the only block.
         let blocks = self.blocks.lock();

@@ -22,8 +22,8 @@ pub(super) struct Drawing {
     pub(super) origins: Vec<Origin>,
     /// Addresses with memory behind them and their bytes, from an event on.
     pub(super) pages: Vec<(u64, Vec<(u64, u64)>)>,
-    /// Of a snapshot, addresses of memory without a live block, and their bytes: first what is idle, then what was freed
-    /// and device work still uses. `None` of a trace.
+    /// Of a snapshot, addresses of memory without a live block, and their bytes: first what is idle, then what was
+    /// freed and device work still uses. `None` of a trace.
     pub(super) kept: Option<[Vec<(u64, u64)>; 2]>,
     pub(super) samples: Vec<[u64; FIGURES]>,
 }

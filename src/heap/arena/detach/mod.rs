@@ -1,9 +1,9 @@
 //! Detaches the physical memory of a growing arena: it returns to the device, the addresses stay. Attaches memory
 //! at the same addresses later.
 //!
-//! `detaching` and `attaching` are the two directions, each with a reversible part and a part that cannot fail. Here are
-//! the parts of an arena without its memory, and the right of a thread to change an arena. Views are the arena's range and
-//! stitched ranges.
+//! `detaching` and `attaching` are the two directions, each with a reversible part and a part that cannot fail. Here
+//! are the parts of an arena without its memory, and the right of a thread to change an arena. Views are the arena's
+//! range and stitched ranges.
 //!
 //! A failed call leaves the arena as it was, except that idle memory of its pool may have been released. Blocks keep
 //! their addresses. Both directions keep the handles of physical memory until nothing can fail any more. If the

@@ -1,5 +1,5 @@
-//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait, or waits on the
-//! host, so that a captured stream can use free memory.
+//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait, or waits on
+//! the host, so that a captured stream can use free memory.
 
 use crate::error::Error;
 use crate::heap::BackendState;

@@ -116,8 +116,8 @@ impl<B: Backend> Attempt<'_, B> {
         }
     }
 
-    /// Makes room for mappings or addresses of `weight` before a retry. Later retries wait, and release retiring ranges,
-    /// ranges that lost pieces, and free memory of `parts` of the range.
+    /// Makes room for mappings or addresses of `weight` before a retry. Later retries wait, and release retiring
+    /// ranges, ranges that lost pieces, and free memory of `parts` of the range.
     fn retry_with(&mut self, weight: Weight, parts: &[Zone], refusal: BackendError) -> Outcome<B> {
         self.retries += 1;
         if self.retries > RETRIES {

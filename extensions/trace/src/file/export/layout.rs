@@ -50,7 +50,8 @@ impl AddressLayout {
         let place = |(number, &TraceEvent { op, id, size, .. }): (usize, &TraceEvent)| {
             let too_large = || {
                 TraceFault::invalid(format!(
-                    "event {number}: no addresses are left for {size} bytes: more than {MAX} bytes are live; write the trace as csv"
+                    "event {number}: no addresses are left for {size} bytes: more than {MAX} bytes are live; write \
+                     the trace as csv"
                 ))
             };
             if op == Op::Free {

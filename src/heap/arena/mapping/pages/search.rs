@@ -52,8 +52,8 @@ impl<B: Backend> Backing<B> {
         TakenBlock::stitched(blocks, Arc::clone(&range.memory), fit.offset)
     }
 
-    /// Offers the oldest of some stitched ranges with `bytes` free in a row in the holes, none of which holds them, if it
-    /// may be used for them. The ranges end at `reach` or before.
+    /// Offers the oldest of some stitched ranges with `bytes` free in a row in the holes, none of which holds them, if
+    /// it may be used for them. The ranges end at `reach` or before.
     pub(crate) fn oldest_around(
         &self,
         holes: &Holes,
@@ -79,8 +79,8 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because
-    /// no hole holds them, and which a block of so few bytes may occupy. Also returns the first piece. The ranges end at
-    /// `reach` or before. Mostly no hole reaches the end of a piece, and no range is examined.
+    /// no hole holds them, and which a block of so few bytes may occupy. Also returns the first piece. The ranges end
+    /// at `reach` or before. Mostly no hole reaches the end of a piece, and no range is examined.
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize, reach: u64) -> Option<(usize, usize)> {
         // The free end extends beyond all ranges.
         let pieces = &self.extents[..self.extents.partition_point(|piece| piece.start < reach)];
